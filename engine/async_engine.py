@@ -1,0 +1,258 @@
+"""The stairwell between the event loop and the engine thread.
+
+Down go messages through one inbox; up come outputs, one wake-up of the event loop a step. The thread owns the core; the
+event loop owns the mailboxes; nothing else is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from engine.client import GenerateRequest
+from engine.core import EngineCore
+from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
+from engine.sequence import Sequence
+from engine.tokenizer import Detokenizer, Tokenizer
+from engine.types import FinishReason, ModelInfo, RequestOutput, SpeculationMode, StepStats
+
+logger = logging.getLogger(__name__)
+
+# Below this a text is tokenised on the event loop: handing it to a thread would take longer.
+_LONG_TEXT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+_Message = Sequence | _Abort | _Stop
+
+
+class AsyncEngine:
+    """``EngineClient`` over an ``EngineCore`` in a thread of its own.
+
+    Args:
+        max_num_requests: most requests in flight, running and waiting together.
+    """
+
+    def __init__(
+        self, core: EngineCore, tokenizer: Tokenizer, info: ModelInfo, *, max_num_requests: int
+    ) -> None:
+        self._core = core
+        self._tokenizer = tokenizer
+        self._info = info
+        self._max_num_requests = max_num_requests
+        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        self._mailboxes: dict[str, asyncio.Queue[RequestOutput]] = {}
+        self._listeners: list[Callable[[StepStats], None]] = []
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_dead = False
+        self._is_stopping = False
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self._is_dead
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        if self._thread.is_alive():
+            self._inbox.put(_Stop())
+            await asyncio.to_thread(self._thread.join)
+        self._fail_all("the server is shutting down")
+
+    def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
+        self._listeners.append(on_step)
+
+    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
+        if isinstance(prompt, str):
+            if len(prompt) > _LONG_TEXT:
+                return await asyncio.to_thread(self._tokenizer.encode, prompt)
+            return self._tokenizer.encode(prompt)
+        for token_id in prompt:
+            self._check_token_id(token_id, "prompt")
+        return list(prompt)
+
+    def render_chat(self, messages: Seq[Mapping[str, str]]) -> str:
+        return self._tokenizer.render_chat(messages)
+
+    def decode(self, token_ids: Seq[int]) -> str:
+        return self._tokenizer.decode(token_ids)
+
+    def token_text(self, token_id: int) -> str:
+        return self._tokenizer.token_text(token_id)
+
+    async def submit(self, request: GenerateRequest) -> _Stream:
+        token_ids = await self.encode(request.prompt)
+        self._check(request, token_ids)
+        if self._is_dead or self._is_stopping:
+            raise EngineUnavailable("the engine has stopped")
+        if len(self._mailboxes) >= self._max_num_requests:
+            raise QueueFull(f"{len(self._mailboxes)} requests are in flight, which is the limit")
+        mailbox: asyncio.Queue[RequestOutput] = asyncio.Queue()
+        self._mailboxes[request.request_id] = mailbox
+        self._inbox.put(self._sequence(request, token_ids))
+        return _Stream(self, request.request_id, token_ids, mailbox)
+
+    def abort(self, request_id: str) -> None:
+        """Have a request ended at the next step; its mailbox gets no more."""
+        if self._mailboxes.pop(request_id, None) is not None:
+            self._inbox.put(_Abort(request_id))
+
+    def _check(self, request: GenerateRequest, token_ids: list[int]) -> None:
+        params = request.params
+        if not token_ids:
+            raise InvalidRequest("prompt must hold at least one token", param="prompt")
+        num_tokens, limit = len(token_ids) + params.max_tokens, self._info.max_model_len
+        if num_tokens > limit:
+            raise InvalidRequest(
+                f"this model's context is {limit} tokens, but prompt ({len(token_ids)}) and "
+                f"max_tokens ({params.max_tokens}) make {num_tokens}",
+                param="max_tokens" if len(token_ids) < limit else "prompt",
+                code="context_length_exceeded",
+            )
+        self._core.check_fits(num_tokens)
+        for token_id in params.logit_bias:
+            self._check_token_id(token_id, "logit_bias")
+        mode = request.speculation.mode
+        if mode not in (SpeculationMode.AUTO, SpeculationMode.OFF, self._info.drafter):
+            raise InvalidRequest(
+                f"speculation.mode {mode.value!r} is not available: this server's drafter is {self._info.drafter!r}",
+                param="speculation.mode",
+            )
+        if request.request_id in self._mailboxes:
+            raise InvalidRequest(f"a request with the id {request.request_id} is in flight")
+
+    def _check_token_id(self, token_id: int, param: str) -> None:
+        if not 0 <= token_id < self._info.vocab_size:
+            raise InvalidRequest(
+                f"{param} holds token id {token_id}, but the vocabulary is 0..{self._info.vocab_size - 1}",
+                param=param,
+            )
+
+    def _sequence(self, request: GenerateRequest, token_ids: list[int]) -> Sequence:
+        speculation = request.speculation
+        wanted = speculation.num_speculative_tokens
+        if speculation.mode is SpeculationMode.OFF or self._info.drafter == "none":
+            wanted = 0
+        return Sequence(
+            request.request_id,
+            token_ids,
+            request.params,
+            text=Detokenizer(self._tokenizer, request.params.stop),
+            speculation=speculation,
+            num_speculative_tokens=self._info.num_speculative_tokens if wanted is None else wanted,
+            arrival_time=time.monotonic(),
+        )
+
+    # The engine thread.
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            logger.critical("the engine loop has died", exc_info=error)
+            self._is_dead = True
+            self._wake(lambda: self._fail_all(f"the engine has died: {type(error).__name__}"))
+
+    def _turn(self) -> bool:
+        """Take what is in the inbox, then one step if there is work; False when told to stop."""
+        outputs = []
+        for message in self._take_messages():
+            match message:
+                case _Stop():
+                    return False
+                case _Abort(request_id):
+                    self._core.abort(request_id)
+                case sequence:
+                    self._core.add(sequence)
+        stats = StepStats()
+        if self._core.has_unfinished:
+            result = self._core.step()
+            outputs, stats = result.outputs, result.stats
+        else:
+            self._core.observe_load(stats)
+        self._wake(lambda: self._deliver(outputs, stats))
+        return True
+
+    def _take_messages(self) -> list[_Message]:
+        """Everything in the inbox; waits for the first if there is nothing else to do."""
+        messages = [] if self._core.has_unfinished else [self._inbox.get()]
+        while True:
+            try:
+                messages.append(self._inbox.get_nowait())
+            except Empty:
+                return messages
+
+    def _wake(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback)
+
+    # The event loop again.
+
+    def _deliver(self, outputs: list[RequestOutput], stats: StepStats) -> None:
+        for output in outputs:
+            mailbox = self._mailboxes.get(output.request_id)
+            if mailbox is None:
+                continue  # aborted while the step ran
+            mailbox.put_nowait(output)
+            if output.finish_reason is not None:
+                del self._mailboxes[output.request_id]
+        for listener in self._listeners:
+            listener(stats)
+
+    def _fail_all(self, message: str) -> None:
+        for request_id, mailbox in self._mailboxes.items():
+            mailbox.put_nowait(
+                RequestOutput(request_id, finish_reason=FinishReason.ERROR, error=message, time=time.monotonic())
+            )
+        self._mailboxes.clear()
+
+
+class _Stream:
+    """``RequestStream`` over one mailbox."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        request_id: str,
+        prompt_token_ids: list[int],
+        mailbox: asyncio.Queue[RequestOutput],
+    ) -> None:
+        self.prompt_token_ids: Seq[int] = prompt_token_ids
+        self._engine = engine
+        self._request_id = request_id
+        self._mailbox = mailbox
+
+    async def __aiter__(self) -> AsyncIterator[RequestOutput]:
+        while True:
+            output = await self._mailbox.get()
+            yield output
+            if output.finish_reason is not None:
+                return
+
+    async def aclose(self) -> None:
+        self._engine.abort(self._request_id)

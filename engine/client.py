@@ -1,0 +1,85 @@
+"""The engine as reception sees it: two protocols, so that ``server/`` never imports what implements them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.types import ModelInfo, RequestOutput, SamplingParams, SpeculationParams, StepStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One choice of one prompt.
+
+    Attributes:
+        request_id: unique among the requests in flight.
+        prompt: text, or token ids that are taken as they are.
+    """
+
+    request_id: str
+    prompt: str | tuple[int, ...]
+    params: SamplingParams
+    speculation: SpeculationParams = SpeculationParams()
+
+
+class RequestStream(Protocol):
+    """The outputs of one accepted request. Exactly one output, the last, has a ``finish_reason``."""
+
+    @property
+    def prompt_token_ids(self) -> Sequence[int]: ...
+
+    def __aiter__(self) -> AsyncIterator[RequestOutput]: ...
+
+    async def aclose(self) -> None:
+        """Abort the request if it still runs; its blocks are free at the next step. Idempotent."""
+
+
+class EngineClient(Protocol):
+    """A running engine."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def is_healthy(self) -> bool:
+        """False from the moment the engine loop has died."""
+
+    async def start(self) -> None:
+        """Bind to the running event loop and start the engine thread."""
+
+    async def stop(self) -> None:
+        """End the engine thread; whoever still waits gets an output with ``FinishReason.ERROR``."""
+
+    async def submit(self, request: GenerateRequest) -> RequestStream:
+        """Validate and queue a request.
+
+        Raises:
+            InvalidRequest: it can never be served as written.
+            QueueFull: it can be served, but not now.
+            EngineUnavailable: the engine is dead or draining.
+        """
+
+    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
+        """The token ids that ``submit`` would use for ``prompt``.
+
+        Raises:
+            InvalidRequest: a text that no tokenizer takes, or an id outside the vocabulary.
+        """
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The prompt text of a conversation, by the model's chat template, open for the assistant's turn.
+
+        Raises:
+            InvalidRequest: the model has no chat template, or it refuses these messages.
+        """
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of some tokens, without special tokens; U+FFFD for a cut character."""
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token by itself, special tokens included."""
+
+    def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
+        """Have ``on_step`` called on the event loop after every step."""

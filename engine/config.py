@@ -1,0 +1,85 @@
+"""What an operator may set. Values are frozen; whoever resolves an ``auto`` makes a new object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, get_args, get_type_hints
+
+from engine.errors import ConfigError
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+DrafterName = Literal["none", "suffix"]
+
+# A draft longer than this never paid in any measurement; the bound keeps per-position metrics finite.
+MAX_SPECULATIVE_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything the engine needs to start.
+
+    Attributes:
+        model: a Hugging Face folder or name, a ``.gguf`` file, or ``DEFAULT_MODEL``.
+        device: ``auto`` takes the first CUDA device if there is one, else the CPU.
+        dtype: of weights and KV cache; ``auto`` is bfloat16 where the hardware multiplies it, else float32.
+        max_model_len: longest prompt plus output in tokens; None takes the model's own limit.
+        block_size: tokens in one KV block; None is 16 on the CPU and 256 on CUDA (what its paged kernels take).
+        kv_cache_memory: bytes for the KV pool; None sizes it from the free memory.
+        enable_prefix_caching: whether finished blocks are kept and shared between equal prefixes.
+        max_num_seqs: most sequences in one step.
+        max_num_batched_tokens: most rows in one target forward (prefill chunks, decode and verify rows together).
+        max_num_waiting: most requests in the queue; one more is refused.
+        drafter: who proposes drafts; ``none`` is plain decoding.
+        num_speculative_tokens: longest draft of a request that does not say otherwise.
+        num_threads: CPU threads for the forward; None takes every core this process may use.
+        cache_dir: where converted models are kept.
+    """
+
+    model: str = DEFAULT_MODEL
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    max_model_len: int | None = None
+    block_size: int | None = None
+    kv_cache_memory: int | None = None
+    enable_prefix_caching: bool = True
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 512
+    max_num_waiting: int = 1024
+    drafter: DrafterName = "suffix"
+    num_speculative_tokens: int = 6
+    num_threads: int | None = None
+    cache_dir: Path = Path("~/.cache/draftahead")
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        _check_at_least(self, "max_model_len", 2)
+        _check_at_least(self, "block_size", 1)
+        _check_at_least(self, "kv_cache_memory", 1)
+        _check_at_least(self, "max_num_seqs", 1)
+        _check_at_least(self, "max_num_waiting", 0)
+        _check_at_least(self, "num_threads", 1)
+        _check_at_least(self, "max_num_batched_tokens", self.max_num_seqs)
+        if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
+            raise ConfigError(
+                f"num_speculative_tokens must lie in 1..{MAX_SPECULATIVE_TOKENS}, "
+                f"not {self.num_speculative_tokens} (drafter 'none' switches speculation off)"
+            )
+
+
+def _check_choices(config: EngineConfig) -> None:
+    hints = get_type_hints(EngineConfig)
+    for field in fields(EngineConfig):
+        choices = get_args(hints[field.name])
+        value = getattr(config, field.name)
+        if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
+            raise ConfigError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_at_least(config: EngineConfig, name: str, least: int) -> None:
+    value = getattr(config, name)
+    if value is not None and value < least:
+        raise ConfigError(f"{name} must be at least {least}, not {value}")

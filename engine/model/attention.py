@@ -1,0 +1,120 @@
+"""Paged attention behind transformers' attention interface: one call a layer for the whole ragged batch.
+
+The model code is transformers', unchanged. It finds ``attend`` by name and hands it the step's ``PagedAttention``, which
+writes the new keys and values into the pool and lets each row see the positions up to its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from transformers import AttentionInterface
+
+from engine.errors import ConfigError
+from engine.model.forward_batch import ForwardBatch
+from engine.model.kv_pool import KVPool
+
+ATTENTION_NAME = "draftahead"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOptions:
+    """What a layer asks for beside its tensors.
+
+    Attributes:
+        scale: factor on the scores.
+        window: keys a row may look back over, itself included; None is all.
+        softcap: scores become ``softcap * tanh(score / softcap)``; None is off.
+    """
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+class AttentionBackend(Protocol):
+    """A way to compute ``softmax(q k^T) v`` over paged keys."""
+
+    def plan(self, batch: ForwardBatch, block_size: int) -> Any:
+        """Indices that all layers of a step share."""
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Any, options: AttentionOptions
+    ) -> torch.Tensor:
+        """
+        Args:
+            query: ``[num_rows, num_heads, head_dim]``.
+            keys, values: ``[num_slots, num_kv_heads, head_dim]``, the step's own rows already in them.
+
+        Returns:
+            ``[num_rows, num_heads, head_dim]`` in the type of ``query``.
+        """
+
+
+class PagedAttention:
+    """The pool, a backend and one step's plan: the one keyword that travels through the model.
+
+    Attributes:
+        num_calls: layers that have attended through it; the runner checks that all did.
+    """
+
+    def __init__(self, batch: ForwardBatch, pool: KVPool, backend: AttentionBackend) -> None:
+        self.num_calls = 0
+        self._slots = batch.slots
+        self._pool = pool
+        self._backend = backend
+        self._plan = backend.plan(batch, pool.block_size)
+
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        self.num_calls += 1
+        self._pool.write(layer, self._slots, key, value)
+        keys, values = self._pool.layer(layer)
+        return self._backend.attend(query, keys, values, self._plan, options)
+
+
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    paged_attention: PagedAttention,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+    **unknown: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls in every layer.
+
+    Args:
+        query: ``[1, num_heads, num_rows, head_dim]``.
+        key, value: ``[1, num_kv_heads, num_rows, head_dim]``.
+
+    Returns:
+        ``[1, num_rows, num_heads, head_dim]`` and no attention weights.
+
+    Raises:
+        ConfigError: the layer asks for something that this attention does not compute.
+    """
+    if features := sorted(name for name, wanted in unknown.items() if wanted is not None and name not in _HARMLESS):
+        raise ConfigError(f"unsupported attention feature of this model: {', '.join(features)}")
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    options = AttentionOptions(scale, sliding_window, softcap)
+    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return paged_attention(module.layer_idx, *rows, options).unsqueeze(0), None  # type: ignore[arg-type]
+
+
+# Keywords that transformers passes on to every attention and that change nothing here.
+_HARMLESS = frozenset({"is_causal", "use_cache", "position_ids", "output_attentions", "cache_position"})
+
+
+def register_attention() -> None:
+    """Make ``attn_implementation="draftahead"`` known to transformers. Idempotent."""
+    AttentionInterface.register(ATTENTION_NAME, attend)

@@ -1,0 +1,55 @@
+"""The tensors behind the block tables. Which block holds what is the block manager's business."""
+
+from __future__ import annotations
+
+import torch
+
+
+class KVPool:
+    """Keys and values of every layer in slots; slot ``block * block_size + offset`` is one token's.
+
+    Args:
+        num_blocks: blocks, the null block 0 among them.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        # Zeros and not garbage: masked keys are multiplied by a weight of 0, and 0 times NaN is NaN.
+        self._data = torch.zeros(
+            (num_layers, 2, num_blocks * block_size, num_kv_heads, head_dim), dtype=dtype, device=device
+        )
+
+    @staticmethod
+    def bytes_per_token(*, num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        return 2 * num_layers * num_kv_heads * head_dim * dtype.itemsize
+
+    @property
+    def num_bytes(self) -> int:
+        return self._data.nbytes
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one layer, each ``[num_slots, num_kv_heads, head_dim]``."""
+        keys, values = self._data[index]
+        return keys, values
+
+    def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Store the rows of one forward.
+
+        Args:
+            slots: int64 ``[num_rows]``.
+            key, value: ``[num_rows, num_kv_heads, head_dim]``.
+        """
+        keys, values = self.layer(index)
+        keys.index_copy_(0, slots, key)
+        values.index_copy_(0, slots, value)

@@ -1,0 +1,103 @@
+"""Linear layers whose rows do not depend on how many other rows there are.
+
+A matrix library picks its kernel, and with it the order of its sums, by the number of rows. Two steps with different
+batches may then differ in the last bit of the same row, and a near-tie between two tokens falls the other way. Which row
+counts agree with each other depends on library, type and processor, so it is measured on the real weights at start:
+the row counts that agree form the layer's buckets, and every call is padded up to one or split at the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine.errors import ConfigError
+
+# Tried at start. 1 is worth having, as plain decoding of one stream has one row; the rest is a grid for padding.
+CANDIDATE_ROW_COUNTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+
+
+class RowStableLinear(nn.Module):
+    """A linear layer that is called only with row counts known to agree bit for bit.
+
+    Args:
+        linear: the layer to stand in for; its parameters are shared.
+        buckets: row counts that agree, ascending.
+    """
+
+    def __init__(self, linear: nn.Linear, buckets: Seq[int]) -> None:
+        super().__init__()
+        self.weight = linear.weight
+        self.bias = linear.bias
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.buckets = tuple(buckets)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            input: ``[..., in_features]``.
+        """
+        rows = input.reshape(-1, self.in_features)
+        parts = [self._multiply(part) for part in rows.split(self.buckets[-1])]
+        output = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return output.view(*input.shape[:-1], self.out_features)
+
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        num_rows = len(rows)
+        bucket = next(bucket for bucket in self.buckets if bucket >= num_rows)
+        if bucket > num_rows:
+            rows = functional.pad(rows, (0, 0, 0, bucket - num_rows))
+        return functional.linear(rows, self.weight, self.bias)[:num_rows]
+
+
+def stabilise(model: nn.Module) -> None:
+    """Replace every linear layer of a CPU model, in place."""
+    buckets: dict[tuple[int, int, bool], tuple[int, ...]] = {}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                shape = (child.in_features, child.out_features, child.bias is not None)
+                if shape not in buckets:
+                    buckets[shape] = agreeing_row_counts(child)
+                setattr(parent, name, RowStableLinear(child, buckets[shape]))
+
+
+def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:
+    """The largest set of candidate row counts whose results agree bit for bit, wherever in the batch a row stands.
+
+    Raises:
+        ConfigError: not even one row count agrees with itself, so the library is not deterministic.
+    """
+    most = CANDIDATE_ROW_COUNTS[-1]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(most, linear.in_features, generator=generator).to(linear.weight)
+    classes: list[list[int]] = []
+    samples: list[torch.Tensor] = []
+    for count in CANDIDATE_ROW_COUNTS:
+        result = _self_consistent(linear, x, count)
+        if result is None:
+            continue
+        for members, sample in zip(classes, samples, strict=True):
+            if torch.equal(sample[: len(result)], result[: len(sample)]):
+                members.append(count)
+                break
+        else:
+            classes.append([count])
+            samples.append(result)
+    if not classes:
+        raise ConfigError(
+            f"matrix products of {linear.in_features} x {linear.out_features} in {linear.weight.dtype} "
+            "are not reproducible on this machine"
+        )
+    return tuple(max(classes, key=len))
+
+
+def _self_consistent(linear: nn.Linear, x: torch.Tensor, count: int) -> torch.Tensor | None:
+    """The first ``count`` rows multiplied, or None if a row's bits depend on its place among them."""
+    rows = x[:count]
+    straight = functional.linear(rows, linear.weight, linear.bias)
+    backward = functional.linear(rows.flip(0), linear.weight, linear.bias).flip(0)
+    return straight if torch.equal(straight, backward) else None

@@ -1,0 +1,98 @@
+"""Runs the target: one forward a step for prefill, decode and verify rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from engine.errors import ConfigError
+from engine.model.attention import ATTENTION_NAME, AttentionBackend, PagedAttention, register_attention
+from engine.model.forward_batch import ForwardBatch, build_forward_batch
+from engine.model.kv_pool import KVPool
+from engine.scheduling.scheduler import ScheduledBatch
+from engine.types import Draft
+
+
+class ModelRunner:
+    """Owns the loaded model and the KV pool.
+
+    Raises:
+        ConfigError: the model does not send every layer through the paged attention, or asks for more than it computes.
+    """
+
+    def __init__(self, model: PreTrainedModel, pool: KVPool, backend: AttentionBackend) -> None:
+        register_attention()
+        model.set_attn_implementation(ATTENTION_NAME)
+        self._model = model
+        self._pool = pool
+        self._backend = backend
+        self._device = model.device
+        self._try_out()
+
+    def forward(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> torch.Tensor:
+        """Compute the scheduled rows, and store their keys and values.
+
+        Returns:
+            Logits ``[num_logit_rows, vocab_size]`` in the verifier's order, in the model's type.
+        """
+        return self._run(build_forward_batch(batch, drafts, self._pool, self._device))
+
+    def _run(self, batch: ForwardBatch) -> torch.Tensor:
+        attention = PagedAttention(batch, self._pool, self._backend)
+        with torch.inference_mode():
+            output = self._model(
+                input_ids=batch.input_ids.unsqueeze(0),
+                position_ids=batch.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=batch.logit_rows,
+                paged_attention=attention,
+            )
+        logits: torch.Tensor = output.logits[0]
+        num_layers = self._model.config.get_text_config().num_hidden_layers
+        assert attention.num_calls == num_layers, "a layer went around the paged attention"
+        return logits
+
+    def _try_out(self) -> None:
+        """One forward into the null block, so that an unsupported model fails at start and not at the first request."""
+        try:
+            self._run(_null_batch(self._device))
+        except (AssertionError, TypeError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"model class {type(self._model).__name__} does not run on paged attention: {error}"
+            ) from error
+
+
+def _null_batch(device: torch.device) -> ForwardBatch:
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
+    return ForwardBatch(
+        input_ids=zero,
+        positions=zero,
+        slots=zero,
+        logit_rows=zero,
+        row_counts=[1],
+        context_lengths=[1],
+        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
+    )
+
+
+def kv_shape(model: PreTrainedModel) -> tuple[int, int, int]:
+    """(layers, key-value heads, head dimension) of a model.
+
+    Raises:
+        ConfigError: its layers differ in these, so that one pool cannot hold them.
+    """
+    config = model.config.get_text_config()
+    num_heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // num_heads
+    num_kv_heads = getattr(config, "num_key_value_heads", None) or num_heads
+    dims = {m.head_dim for m in model.modules() if hasattr(m, "layer_idx") and hasattr(m, "head_dim")}
+    if dims - {head_dim}:
+        raise ConfigError(f"the layers of this model have different head dimensions: {sorted(dims)}")
+    return config.num_hidden_layers, num_kv_heads, head_dim
+
+
+def num_parameter_bytes(model: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in model.parameters())

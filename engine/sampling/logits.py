@@ -1,0 +1,124 @@
+"""From raw logits to the distribution that is sampled, in one fixed order:
+
+    1. logit_bias               added
+    2. repetition_penalty       over prompt and output: positive logits divided by it, negative ones multiplied
+    3. frequency, presence      over the output: minus count times the one, minus the other once
+    4. min_tokens               end tokens masked while the output is shorter
+    5. temperature
+    6. top_k, 7. top_p, 8. min_p   each over what the one before left, renormalised; ties: the smaller id first
+
+Steps 2 to 4 see the confirmed tokens and the draft tokens before the row, which is what plain decoding would see if it
+came that far; rows behind a rejected token are thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+
+from engine.sequence import Sequence
+from engine.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """One row of logits to draw a token from.
+
+    Attributes:
+        sequence: whose confirmed tokens come first.
+        draft_prefix: the draft tokens between them and this row.
+    """
+
+    sequence: Sequence
+    draft_prefix: tuple[int, ...] = ()
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.sequence.params
+
+    @property
+    def output_index(self) -> int:
+        """The absolute index, in the output, of the token to draw: what noise is keyed by."""
+        return self.sequence.num_output_tokens + len(self.draft_prefix)
+
+
+def adjust(logits: torch.Tensor, rows: Seq[SamplingRow], end_token_ids: frozenset[int]) -> None:
+    """Steps 1 to 4, in place.
+
+    Args:
+        logits: ``[len(rows), vocab_size]`` float32.
+    """
+    for index, row in enumerate(rows):
+        params = row.params
+        if params.logit_bias:
+            _add_bias(logits[index], params)
+        if params.repetition_penalty != 1:
+            _penalise_repetition(logits[index], row)
+        if params.frequency_penalty or params.presence_penalty:
+            _penalise_frequency(logits[index], row)
+        if row.output_index < params.min_tokens:
+            logits[index, _ids(end_token_ids, logits)] = -math.inf
+
+
+def needs_adjusting(row: SamplingRow) -> bool:
+    params = row.params
+    return bool(
+        params.logit_bias
+        or params.repetition_penalty != 1
+        or params.frequency_penalty
+        or params.presence_penalty
+        or row.output_index < params.min_tokens
+    )
+
+
+def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Steps 5 to 8 as a mask: the logits of one row, -inf where a token is cut off.
+
+    Args:
+        logits: ``[vocab_size]`` float32, adjusted, not yet divided by the temperature.
+    """
+    if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
+        return logits
+    ordered, order = torch.sort(logits, descending=True, stable=True)
+    # The difference first: a tiny temperature then gives exact zeros behind the best token, never NaN.
+    probabilities = ((ordered - ordered[0]) / params.temperature).exp_()
+    num_kept = len(ordered) if params.top_k == 0 else min(params.top_k, len(ordered))
+    if params.top_p < 1:
+        mass = probabilities[:num_kept].cumsum(0)
+        num_kept = int((mass - probabilities[:num_kept] < params.top_p * mass[-1]).sum())
+    if params.min_p > 0:
+        num_kept = min(num_kept, int((probabilities >= params.min_p).sum()))
+    kept = order[:num_kept]
+    return torch.full_like(logits, -math.inf).index_copy_(0, kept, logits[kept])
+
+
+def _add_bias(logits: torch.Tensor, params: SamplingParams) -> None:
+    ids = _ids(params.logit_bias, logits)
+    logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
+
+
+def _penalise_repetition(logits: torch.Tensor, row: SamplingRow) -> None:
+    seen = row.sequence.prompt_token_set.union(row.sequence.output_counts, row.draft_prefix)
+    ids = _ids(seen, logits)
+    values, penalty = logits[ids], row.params.repetition_penalty
+    logits[ids] = torch.where(values > 0, values / penalty, values * penalty)
+
+
+def _penalise_frequency(logits: torch.Tensor, row: SamplingRow) -> None:
+    counts = row.sequence.output_counts
+    if row.draft_prefix:
+        counts = counts + Counter(row.draft_prefix)
+    if not counts:
+        return
+    ids = _ids(counts, logits)
+    values = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
+    logits[ids] -= values * row.params.frequency_penalty + row.params.presence_penalty
+
+
+def _ids(token_ids: Iterable[int], like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(list(token_ids), dtype=torch.int64, device=like.device)

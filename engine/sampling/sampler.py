@@ -1,0 +1,99 @@
+"""Draws the target's token for every row: one rule for greedy, sampled, plain and speculative decoding.
+
+    y = argmax_v  z_v + T * g(seed, t, v)
+
+over the tokens that truncation kept, ``z`` being the adjusted logits: the Gumbel-max form of sampling from
+``softmax(z / T)``, multiplied by ``T`` so that ``T = 0`` is greedy without a second rule. Ties: the smaller id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+import torch
+
+from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate
+from engine.sampling.noise import gumbel_noise
+from engine.types import TokenLogprob
+
+
+class ScoreRow(NamedTuple):
+    """One row of logits whose next token is known: a prompt token to be scored."""
+
+    token_id: int
+    num_top: int
+
+
+class Sampler:
+    """Stateless; knows which tokens end an output."""
+
+    def __init__(self, end_token_ids: frozenset[int]) -> None:
+        self._end_token_ids = end_token_ids
+
+    def sample(
+        self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]
+    ) -> tuple[list[int], list[TokenLogprob | None]]:
+        """The token of each row (for a score row the known one) and its log-probability where it is wanted.
+
+        Args:
+            logits: ``[len(rows), vocab_size]``, any float type; not changed.
+
+        Log-probabilities are the raw model's, before every adjustment. One device-to-host copy in all.
+        """
+        logits = logits.float()
+        tokens = self._draw(logits, rows)
+        wanted = [(i, n) for i, row in enumerate(rows) if (n := _num_top(row)) is not None]
+        if not wanted:
+            return tokens.tolist(), [None] * len(rows)
+        return _with_logprobs(logits, tokens, wanted)
+
+    def _draw(self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]) -> torch.Tensor:
+        """int64 ``[len(rows)]``."""
+        known = torch.tensor([row.token_id if isinstance(row, ScoreRow) else -1 for row in rows])
+        drawn = [(i, row) for i, row in enumerate(rows) if isinstance(row, SamplingRow)]
+        special = [(i, row) for i, row in drawn if needs_adjusting(row) or row.params.temperature > 0]
+        tokens = torch.where(known.to(logits.device) >= 0, known.to(logits.device), logits.argmax(dim=-1))
+        if special:
+            index = torch.tensor([i for i, _ in special], device=logits.device)
+            tokens[index] = self._draw_special(logits[index], [row for _, row in special])
+        return tokens
+
+    def _draw_special(self, logits: torch.Tensor, rows: list[SamplingRow]) -> torch.Tensor:
+        """Rows with temperature or adjustments; ``logits`` is theirs alone and may be changed."""
+        adjust(logits, rows, self._end_token_ids)
+        hot = [i for i, row in enumerate(rows) if row.params.temperature > 0]
+        if hot:
+            index = torch.tensor(hot, device=logits.device)
+            keys = [(rows[i].params.seed, rows[i].output_index) for i in hot]
+            noise = gumbel_noise(keys, logits.shape[1], logits.device)
+            temperatures = torch.tensor([rows[i].params.temperature for i in hot], device=logits.device)
+            kept = torch.stack([truncate(logits[i], rows[i].params) for i in hot])
+            logits[index] = kept + noise.mul_(temperatures.unsqueeze(1))
+        return logits.argmax(dim=-1)
+
+
+def _num_top(row: SamplingRow | ScoreRow) -> int | None:
+    return row.num_top if isinstance(row, ScoreRow) else row.params.logprobs
+
+
+def _with_logprobs(
+    logits: torch.Tensor, tokens: torch.Tensor, wanted: list[tuple[int, int]]
+) -> tuple[list[int], list[TokenLogprob | None]]:
+    """Pack tokens, log-probabilities and best alternatives into one copy; float64 holds every id exactly."""
+    index = torch.tensor([i for i, _ in wanted], device=logits.device)
+    num_top = max(n for _, n in wanted)
+    logprobs = logits[index].log_softmax(dim=-1)
+    chosen = logprobs.gather(1, tokens[index].unsqueeze(1))
+    top_values, top_ids = logprobs.topk(num_top, dim=-1)
+    packed = torch.cat([chosen.double(), top_values.double(), top_ids.double()], dim=1)
+    flat = torch.cat([tokens.double(), packed.flatten()]).tolist()
+
+    token_ids = [int(value) for value in flat[: len(tokens)]]
+    entries: list[TokenLogprob | None] = [None] * len(tokens)
+    width = 1 + 2 * num_top
+    for position, (row, n) in enumerate(wanted):
+        cells = flat[len(tokens) + position * width :][:width]
+        top = sorted(zip(map(int, cells[1 + num_top :]), cells[1:], strict=False), key=lambda t: (-t[1], t[0]))
+        entries[row] = TokenLogprob(token_ids[row], cells[0], tuple(top[:n]))
+    return token_ids, entries

@@ -1,0 +1,78 @@
+"""The routes that only look: models, health, metrics, version. Generates nothing."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from engine.errors import EngineUnavailable
+from server.metric_registry import CONTENT_TYPE
+from server.reception import CurrentReception, Reception
+
+router = APIRouter()
+
+
+class ModelCard(BaseModel):
+    """One name of the served model. ``max_model_len`` is prompt plus output, in tokens."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(BaseModel):
+    """Every name of the served model, the main one first."""
+
+    object: str
+    data: list[ModelCard]
+
+
+class Version(BaseModel):
+    """The version of this program."""
+
+    version: str
+
+
+@router.get("/v1/models")
+async def list_models(reception: CurrentReception) -> ModelList:
+    """Every name that ``model`` may have."""
+    return ModelList(object="list", data=[_card(name, reception) for name in reception.model_names])
+
+
+@router.get("/v1/models/{name:path}")
+async def get_model(name: str, reception: CurrentReception) -> ModelCard:
+    """One of them."""
+    reception.check_model(name)
+    return _card(name, reception)
+
+
+@router.get("/health")
+async def check_health(reception: CurrentReception) -> Response:
+    """200 while the engine lives, 503 from then on."""
+    if not reception.engine.is_healthy:
+        raise EngineUnavailable("the engine is not running")
+    return Response()
+
+
+@router.get("/metrics")
+async def expose_metrics(reception: CurrentReception) -> Response:
+    """Prometheus' text format."""
+    return Response(reception.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@router.get("/version")
+async def show_version(reception: CurrentReception) -> Version:
+    """The version of this program."""
+    return Version(version=reception.version)
+
+
+def _card(name: str, reception: Reception) -> ModelCard:
+    return ModelCard(
+        id=name,
+        object="model",
+        created=reception.created,
+        owned_by="draftahead",
+        max_model_len=reception.engine.info.max_model_len,
+    )

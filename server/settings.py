@@ -1,0 +1,44 @@
+"""What an operator may set about the HTTP side. Knows names and limits; knows no setting of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from engine.errors import ConfigError
+
+UnknownFields = Literal["reject", "ignore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Everything reception needs besides an engine.
+
+    Attributes:
+        served_model_names: what clients may call the model, main name first; empty takes the engine's name.
+        unknown_fields: whether a request field that this server does not know is a 400 or passed over.
+        max_request_bytes: longest request body.
+        max_prompts_per_request: most prompts in one request.
+        max_choices_per_request: most choices in one request, that is prompts times ``n``.
+
+    Raises:
+        ConfigError: a limit below 1, an empty or doubled name, an unknown word.
+    """
+
+    served_model_names: tuple[str, ...] = ()
+    unknown_fields: UnknownFields = "reject"
+    max_request_bytes: int = 8 * 1024 * 1024
+    max_prompts_per_request: int = 1024
+    max_choices_per_request: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.unknown_fields not in get_args(UnknownFields):
+            choices = ", ".join(get_args(UnknownFields))
+            raise ConfigError(f"unknown_fields must be one of {choices}, not {self.unknown_fields!r}")
+        if "" in self.served_model_names:
+            raise ConfigError("served_model_names must not hold an empty name")
+        if len(set(self.served_model_names)) < len(self.served_model_names):
+            raise ConfigError(f"served_model_names names a model twice: {', '.join(self.served_model_names)}")
+        for name in ("max_request_bytes", "max_prompts_per_request", "max_choices_per_request"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
