@@ -48,9 +48,7 @@ class AsyncEngine:
         max_num_requests: most requests in flight, running and waiting together.
     """
 
-    def __init__(
-        self, core: EngineCore, tokenizer: Tokenizer, info: ModelInfo, *, max_num_requests: int
-    ) -> None:
+    def __init__(self, core: EngineCore, tokenizer: Tokenizer, info: ModelInfo, *, max_num_requests: int) -> None:
         self._core = core
         self._tokenizer = tokenizer
         self._info = info

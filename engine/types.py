@@ -104,9 +104,7 @@ class SamplingParams:
             _check("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
 
 
-def _check(
-    name: str, value: float, low: float, high: float, high_name: str = "", *, where: str = ""
-) -> None:
+def _check(name: str, value: float, low: float, high: float, high_name: str = "", *, where: str = "") -> None:
     if low <= value <= high:  # False for NaN too
         return
     if high == math.inf:
@@ -265,7 +263,7 @@ class StepStats:
         num_cached_tokens: of those, the ones found in the prefix cache.
         num_generated_tokens: tokens that became output.
         num_drafts, num_draft_tokens, num_accepted_tokens: as in ``SpeculationStats``, summed over the step.
-        drafted_per_position, accepted_per_position: entry ``j`` counts drafted (accepted) tokens at draft position ``j``.
+        drafted_per_position, accepted_per_position: entry ``j`` counts the tokens at draft position ``j``.
         num_preemptions: sequences put back for want of blocks.
         schedule_seconds, propose_seconds, forward_seconds, verify_seconds, commit_seconds: where the time went.
     """

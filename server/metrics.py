@@ -209,7 +209,7 @@ class _StepMetrics:
             "Proposed tokens that became output, by place in the draft, from 0.",
         )
         self._preemptions = counter("preemptions", "Requests put back in the queue for want of KV blocks.")
-        self._steps = counter("steps", "Steps of the engine.")
+        self._steps = counter("steps", "Forward passes of the target.")
         self._step_seconds = counter_by("phase", PHASES, "step_seconds", "Time spent in steps, by phase.")
 
     def _make_gauges(self, registry: MetricRegistry) -> None:
@@ -232,7 +232,8 @@ class _StepMetrics:
         ).set_function(self._rate.per_second)
 
     def observe(self, stats: StepStats) -> None:
-        self._steps.inc()
+        if stats.num_rows:  # a report without rows only says how busy an idle engine is
+            self._steps.inc()
         for phase in PHASES:
             self._step_seconds.inc(phase, getattr(stats, f"{phase}_seconds"))
         self._prompt_tokens.inc(stats.num_prompt_tokens)

@@ -18,9 +18,7 @@ TASKS = ("chat", "translation", "summarisation", "qa", "maths", "retrieval")
 # Spec-Bench keeps the eight categories of its multi-turn part apart and spells three tasks otherwise.
 _TASK_OF_CATEGORY = {
     **{task: task for task in TASKS},
-    **dict.fromkeys(
-        ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"), "chat"
-    ),
+    **dict.fromkeys(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"), "chat"),
     "summarization": "summarisation",
     "math_reasoning": "maths",
     "rag": "retrieval",
@@ -83,9 +81,7 @@ def select_prompts(
         ConfigError: there is no prompt of a task asked for.
     """
     selected = {
-        task: [prompt for prompt in prompts if prompt.task == task][:limit_per_task]
-        for task in TASKS
-        if task in tasks
+        task: [prompt for prompt in prompts if prompt.task == task][:limit_per_task] for task in TASKS if task in tasks
     }
     for task, chosen in selected.items():
         if not chosen:

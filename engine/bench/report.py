@@ -15,6 +15,7 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -81,10 +82,8 @@ def print_report(result: BenchResult, context: BenchContext, console: Console) -
     hardware = f"{context.accelerator}, host {context.cpu}" if context.accelerator else context.cpu
     sampling = "greedy" if options.temperature == 0 else f"T={options.temperature:g} seed={options.seed}"
     lines = [
-        f"{info.name} ({info.dtype}), drafter {info.drafter}, "
-        f"up to {info.num_speculative_tokens} speculative tokens",
-        f"{hardware}, {context.num_cores} cores, {info.num_threads} threads, "
-        f"torch {context.versions['torch']}",
+        f"{info.name} ({info.dtype}), drafter {info.drafter}, up to {info.num_speculative_tokens} speculative tokens",
+        f"{hardware}, {context.num_cores} cores, {info.num_threads} threads, torch {context.versions['torch']}",
         f"{sampling}, max_tokens {options.max_tokens}, concurrency {options.concurrency}, "
         f"repeats {options.repeats}, chat template {'yes' if result.uses_chat_template else 'no'}",
     ]
@@ -116,21 +115,25 @@ def write_json(result: BenchResult, context: BenchContext, path: Path) -> None:
 
 
 def _table(result: BenchResult) -> Table:
-    table = Table(caption="ITL: inter-token latency. Pairs are plain / speculative.")
-    table.add_column("task")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        caption="Each task: plain above, speculative below; under the speed-up its range over the repeats.\n"
+        "TTFT: median time to first token. ITL: inter-token latency, median and 99th percentile.",
+    )
+    table.add_column("task", no_wrap=True)
     for heading in (
-        "prompts",
-        "tokens/s",
+        "tokens\n/s",
+        "TTFT\nms",
+        "ITL50\nms",
+        "ITL99\nms",
+        "tokens\n/step",
+        "accept\nlength",
+        "accept\n%",
         "speed-up",
-        "TTFT p50 ms",
-        "ITL p50 ms",
-        "ITL p99 ms",
-        "tokens/step",
-        "mean accepted",
-        "accepted %",
-        "identical",
+        "same\ntokens",
     ):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")  # a figure may break, never lose a digit
     for row in result.tasks:
         table.add_row(*_cells(row))
     table.add_section()
@@ -138,31 +141,34 @@ def _table(result: BenchResult) -> Table:
     return table
 
 
-def _cells(row: TaskResult) -> tuple[str, ...]:
-    plain, speculative, speedup = row.plain, row.speculative, row.speedup
-    spread = f" ({speedup.lowest:.2f}-{speedup.highest:.2f})" if len(speedup.per_repeat) > 1 else ""
-    return (
-        row.task,
-        str(row.num_prompts),
-        f"{plain.tokens_per_second:.1f} / {speculative.tokens_per_second:.1f}",
-        f"{speedup.median:.2f}x{spread}",
-        _milliseconds(plain.ttft_p50, speculative.ttft_p50),
-        _milliseconds(plain.itl_p50, speculative.itl_p50),
-        _milliseconds(plain.itl_p99, speculative.itl_p99),
-        f"{speculative.tokens_per_step:.2f}",
-        f"{speculative.mean_acceptance_length:.2f}",
-        _acceptance(speculative),
+def _cells(row: TaskResult) -> list[str]:
+    """One cell a column, each of two lines."""
+    speedup = row.speedup
+    spread = f"{speedup.lowest:.2f}-{speedup.highest:.2f}" if len(speedup.per_repeat) > 1 else ""
+    modes = zip(_mode_cells(row.plain), _mode_cells(row.speculative), strict=True)
+    return [
+        f"{row.task}\n  speculative",
+        *("\n".join(pair) for pair in modes),
+        f"{speedup.median:.2f}\n{spread}",
         f"{row.num_identical}/{row.num_prompts}",
-    )
+    ]
 
 
-def _milliseconds(plain: float | None, speculative: float | None) -> str:
-    return " / ".join("-" if seconds is None else f"{seconds * 1e3:.1f}" for seconds in (plain, speculative))
+def _mode_cells(mode: ModeResult) -> list[str]:
+    return [
+        f"{mode.tokens_per_second:.1f}",
+        _milliseconds(mode.ttft_p50),
+        _milliseconds(mode.itl_p50),
+        _milliseconds(mode.itl_p99),
+        f"{mode.tokens_per_step:.2f}",
+        # without a draft these two would be made-up figures
+        f"{mode.mean_acceptance_length:.2f}" if mode.num_drafts else "-",
+        f"{mode.acceptance_rate * 100:.0f}" if mode.num_draft_tokens else "-",
+    ]
 
 
-def _acceptance(mode: ModeResult) -> str:
-    """A rate over no drafted token would be a made-up figure."""
-    return f"{mode.acceptance_rate * 100:.0f}" if mode.num_draft_tokens else "-"
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
 
 
 def _exactness(overall: TaskResult) -> str:

@@ -144,9 +144,7 @@ def _mode_result(runs: Sequence[ChunkRun]) -> ModeResult:
     num_draft_tokens = sum(stats.num_draft_tokens for stats in drafts)
     num_accepted_tokens = sum(stats.num_accepted_tokens for stats in drafts)
     num_output_tokens = _num_output_tokens(runs)
-    itl_p50, itl_p90, itl_p99 = _percentiles(
-        [gap for measurement in measurements for gap in measurement.token_gaps]
-    )
+    itl_p50, itl_p90, itl_p99 = _percentiles([gap for measurement in measurements for gap in measurement.token_gaps])
     return ModeResult(
         num_requests=len(measurements),
         num_output_tokens=num_output_tokens,
@@ -156,8 +154,7 @@ def _mode_result(runs: Sequence[ChunkRun]) -> ModeResult:
         itl_p50=itl_p50,
         itl_p90=itl_p90,
         itl_p99=itl_p99,
-        tokens_per_step=num_output_tokens
-        / sum(measurement.metrics.num_steps for measurement in measurements),
+        tokens_per_step=num_output_tokens / sum(measurement.metrics.num_steps for measurement in measurements),
         mean_acceptance_length=1 + num_accepted_tokens / num_drafts if num_drafts else 1.0,
         acceptance_rate=num_accepted_tokens / num_draft_tokens if num_draft_tokens else 0.0,
         num_drafts=num_drafts,

@@ -105,9 +105,7 @@ class _Bench:
         self._num_total = len(texts) * len(_MODES) * options.repeats
         self._num_done = 0
         self._request_numbers = count()
-        self._params = SamplingParams(
-            seed=options.seed, max_tokens=options.max_tokens, temperature=options.temperature
-        )
+        self._params = SamplingParams(seed=options.seed, max_tokens=options.max_tokens, temperature=options.temperature)
 
     async def warm_up(self, prompts_by_task: Sequence[Sequence[BenchPrompt]]) -> None:
         """Run some prompts of different tasks in both modes, uncounted."""
@@ -133,9 +131,7 @@ class _Bench:
         started = self._clock()
         await self._run_concurrently(chunk, mode, on_measured)
         seconds = self._clock() - started
-        return ChunkRun(
-            task=task, mode=mode, repeat=repeat, seconds=seconds, measurements=tuple(measurements)
-        )
+        return ChunkRun(task=task, mode=mode, repeat=repeat, seconds=seconds, measurements=tuple(measurements))
 
     async def _run_concurrently(
         self,
@@ -205,9 +201,7 @@ async def _check_lengths(
 def _schedule(
     selected: Mapping[str, Sequence[BenchPrompt]], options: BenchOptions
 ) -> Iterator[tuple[str, Sequence[BenchPrompt], SpeculationMode, int]]:
-    chunks = [
-        (task, chunk) for task, prompts in selected.items() for chunk in _chunks(prompts, options.concurrency)
-    ]
+    chunks = [(task, chunk) for task, prompts in selected.items() for chunk in _chunks(prompts, options.concurrency)]
     for repeat in range(options.repeats):
         for index, (task, chunk) in enumerate(chunks):
             # with the repeat in the sum, each chunk itself is begun by both modes in turn

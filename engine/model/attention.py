@@ -42,7 +42,12 @@ class AttentionBackend(Protocol):
         """Indices that all layers of a step share."""
 
     def attend(
-        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Any, options: AttentionOptions
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        plan: Any,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         """
         Args:
@@ -69,7 +74,12 @@ class PagedAttention:
         self._plan = backend.plan(batch, pool.block_size)
 
     def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        options: AttentionOptions,
     ) -> torch.Tensor:
         self.num_calls += 1
         self._pool.write(layer, self._slots, key, value)
@@ -107,8 +117,14 @@ def attend(
         raise ConfigError(f"unsupported attention feature of this model: {', '.join(features)}")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     options = AttentionOptions(scale, sliding_window, softcap)
-    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return paged_attention(module.layer_idx, *rows, options).unsqueeze(0), None  # type: ignore[arg-type]
+    output = paged_attention(
+        module.layer_idx,  # type: ignore[arg-type]
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        options,
+    )
+    return output.unsqueeze(0), None
 
 
 # Keywords that transformers passes on to every attention and that change nothing here.

@@ -16,14 +16,16 @@ from engine.model.attention import AttentionOptions
 from engine.model.forward_batch import ForwardBatch
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # an older torch; has_paged_varlen says so
-    varlen_attn = None
+    from torch.nn.attention import varlen
+except ImportError:  # an older torch
+    _HAS_VARLEN = False
+else:
+    _HAS_VARLEN = "block_table" in inspect.signature(varlen.varlen_attn).parameters
 
 
 def has_paged_varlen() -> bool:
     """Whether this torch has ``varlen_attn`` with a block table."""
-    return varlen_attn is not None and "block_table" in inspect.signature(varlen_attn).parameters
+    return _HAS_VARLEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,7 @@ class VarlenAttention:
     def plan(self, batch: ForwardBatch, block_size: int) -> VarlenPlan:
         device = batch.positions.device
         return VarlenPlan(
-            cumulative_rows=torch.tensor(
-                [0, *accumulate(batch.row_counts)], dtype=torch.int32, device=device
-            ),
+            cumulative_rows=torch.tensor([0, *accumulate(batch.row_counts)], dtype=torch.int32, device=device),
             context_lengths=torch.tensor(batch.context_lengths, dtype=torch.int32, device=device),
             block_tables=batch.block_tables,
             block_size=block_size,
@@ -70,11 +70,11 @@ class VarlenAttention:
         if options.softcap is not None:
             raise ConfigError("attention soft-capping is not supported on CUDA")
         left = -1 if options.window is None else options.window - 1
-        blocks = (-1, plan.block_size)
-        output: torch.Tensor = varlen_attn(
+        paged = (-1, plan.block_size, *keys.shape[1:])
+        output = varlen.varlen_attn(
             query.contiguous(),
-            keys.unflatten(0, blocks),
-            values.unflatten(0, blocks),
+            keys.view(paged),
+            values.view(paged),
             plan.cumulative_rows,
             None,
             plan.max_rows,
@@ -86,4 +86,5 @@ class VarlenAttention:
             block_table=plan.block_tables,
             num_splits=1,
         )
+        assert isinstance(output, torch.Tensor)
         return output

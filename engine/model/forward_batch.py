@@ -38,9 +38,7 @@ class ForwardBatch:
         return sum(self.row_counts)
 
 
-def build_forward_batch(
-    batch: ScheduledBatch, drafts: Seq[Draft], pool: KVPool, device: torch.device
-) -> ForwardBatch:
+def build_forward_batch(batch: ScheduledBatch, drafts: Seq[Draft], pool: KVPool, device: torch.device) -> ForwardBatch:
     input_ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []

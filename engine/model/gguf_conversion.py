@@ -1,6 +1,6 @@
 """A GGUF file, once converted, is a Hugging Face folder in the user's cache.
 
-Knows what the conversion gets wrong and how to mend it. Refuses to know devices, types and engines: the folder
+Knows what the conversion gets wrong and how to mend it. Refuses to know devices, types, engines: the folder
 holds the exact float32 values of the file, and whoever loads it rounds them.
 """
 
@@ -146,7 +146,7 @@ def _mend(tokenizer: Any, pre_tokenizer: str | None, path: Path) -> None:
     mend = _MENDS.get(pre_tokenizer)
     if mend is None:
         logger.warning(
-            "%s names the pre-tokenizer %r, which is unchecked: some text may get other tokens than in training",
+            "%s names the pre-tokenizer %r, which is unchecked: some text may get the wrong tokens",
             path.name,
             pre_tokenizer,
         )

@@ -92,7 +92,7 @@ def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:
             f"matrix products of {linear.in_features} x {linear.out_features} in {linear.weight.dtype} "
             "are not reproducible on this machine"
         )
-    return tuple(max(classes, key=len))
+    return tuple(max(classes, key=list.__len__))
 
 
 def _self_consistent(linear: nn.Linear, x: torch.Tensor, count: int) -> torch.Tensor | None:

@@ -1,8 +1,8 @@
 """Attention in plain torch, bit for bit the same whatever else is in the batch.
 
 Floating-point sums depend on their order, and library kernels choose it by shape. So every multiplication here has one
-shape: 16 query rows by 128 keys. Key tiles are taken in order of position with a running softmax in float32; a tile with
-nothing to see changes no bit. Runs on any device and is the reference for the faster backends.
+shape: 16 query rows by 128 keys. Key tiles are taken in order of position with a running softmax in float32; a tile
+with nothing to see changes no bit. Runs on any device and is the reference for the faster backends.
 
 Source: online softmax, Milakov and Gimelshein (arXiv 1805.02867).
 """
@@ -100,7 +100,8 @@ class TiledAttention:
 
 def _multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Batched product over the first two dimensions."""
-    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1).contiguous()).unflatten(0, left.shape[:2])
+    product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1).contiguous())
+    return product.reshape(left.shape[0], left.shape[1], product.shape[1], product.shape[2])
 
 
 def _visible(positions: torch.Tensor, first_key: int, window: int | None) -> torch.Tensor:

@@ -24,8 +24,8 @@ def gumbel_noise(keys: Seq[tuple[int, int]], vocab_size: int, device: torch.devi
     Returns:
         float32 ``[len(keys), vocab_size]``, finite everywhere.
 
-    ``g = -log(-log(1 - u))`` with ``u = (x + 1/2) / 2^31``. Large noise, the kind that wins, belongs to small ``u``, where
-    float32 is fine-grained; ``log1p`` keeps it so.
+    ``g = -log(-log(1 - u))`` with ``u = (x + 1/2) / 2^31``. Large noise, the kind that wins, belongs to small ``u``,
+    where float32 is fine-grained; ``log1p`` keeps it so.
     """
     words = torch.tensor([_key_words(seed, t) for seed, t in keys], dtype=torch.int64, device=device)
     low, high = words.to(torch.int32).unbind(1)

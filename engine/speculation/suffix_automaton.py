@@ -79,9 +79,7 @@ class SuffixAutomaton:
         following = self._transitions[state][token]
         if self._length[following] == self._length[state] + 1:
             return following
-        clone = self._new_state(
-            self._length[state] + 1, dict(self._transitions[following]), self._count[following]
-        )
+        clone = self._new_state(self._length[state] + 1, dict(self._transitions[following]), self._count[following])
         self._link[clone] = self._link[following]
         self._link[following] = clone
         while state != _NO_STATE and self._transitions[state].get(token) == following:

@@ -36,9 +36,7 @@ class Verifier:
         for entry, draft in zip(batch, drafts, strict=True):
             rows += score_rows(entry)
             if entry.samples:
-                rows += [
-                    SamplingRow(entry.sequence, draft.token_ids[:i]) for i in range(len(draft.token_ids) + 1)
-                ]
+                rows += [SamplingRow(entry.sequence, draft.token_ids[:i]) for i in range(len(draft.token_ids) + 1)]
         if not rows:
             return [Verdict()] * len(batch)
         token_ids, logprobs = self._sampler.sample(logits, rows)
@@ -66,9 +64,7 @@ def scored_positions(entry: ScheduledSequence) -> tuple[int, int]:
     return first, max(first, last)
 
 
-def _judge(
-    entry: ScheduledSequence, draft: Draft, drawn: Iterator[tuple[int, TokenLogprob | None]]
-) -> Verdict:
+def _judge(entry: ScheduledSequence, draft: Draft, drawn: Iterator[tuple[int, TokenLogprob | None]]) -> Verdict:
     first, last = scored_positions(entry)
     scores = tuple(logprob for _, logprob in islice(drawn, last - first) if logprob is not None)
     if not entry.samples:

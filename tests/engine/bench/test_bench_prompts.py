@@ -59,7 +59,16 @@ class TestBuiltInSet:
 
 class TestFile:
     def test_categories_of_spec_bench_become_tasks(self, tmp_path: Path) -> None:
-        categories = ["writing", "stem", "translation", "summarization", "qa", "math_reasoning", "rag", "maths"]
+        categories = [
+            "writing",
+            "stem",
+            "translation",
+            "summarization",
+            "qa",
+            "math_reasoning",
+            "rag",
+            "maths",
+        ]
         lines = [
             json.dumps({"question_id": n, "category": category, "turns": [f"t{n}", "later"], "reference": []})
             for n, category in enumerate(categories)

@@ -1,0 +1,48 @@
+"""Whether this engine can run a model at all, judged by its configuration before any weight is read.
+
+Knows which features of architectures the engine lacks. Refuses to know sizes, devices and folders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
+
+from engine.errors import ConfigError
+
+_ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention"})
+_OTHER_SENSES = ("vision_config", "audio_config")
+_CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel")
+
+
+def check_suitable(config: PretrainedConfig, name: str) -> None:
+    """Refuse a model that would run wrongly.
+
+    Args:
+        name: what the error calls the model.
+
+    Raises:
+        ConfigError: names the feature that is missing here.
+    """
+    if reason := _reason_against(config):
+        raise ConfigError(f"the model {name} is not supported: {reason}")
+
+
+def _reason_against(config: Any) -> str | None:
+    if config.is_encoder_decoder:
+        return "it is an encoder-decoder model, and only decoder-only models are"
+    for sense in _OTHER_SENSES:
+        if getattr(config, sense, None) is not None:
+            return f"it is multimodal ({sense}), and only text models are"
+    heads = config.architectures or ()
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or (
+        heads and not any(head.endswith(_CAUSAL_HEADS) for head in heads)
+    ):
+        return f"it is not a causal language model ({', '.join(heads) or config.model_type})"
+    strange = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
+    if strange:
+        return f"it has layers of type {', '.join(sorted(strange))}, and only softmax attention is"
+    if not MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_attention_backend:
+        return f"model type {config.model_type} does not let its attention be replaced (attention backend)"
+    return None

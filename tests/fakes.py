@@ -1,0 +1,289 @@
+"""An engine without a model: says what it is told to, in the steps it is told to, and remembers what was asked.
+
+Its alphabet is the 256 bytes and one end token, so that tests can count tokens by eye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from engine.client import GenerateRequest
+from engine.errors import InvalidRequest
+from engine.types import (
+    FinishReason,
+    ModelInfo,
+    RequestMetrics,
+    RequestOutput,
+    SpeculationMode,
+    SpeculationStats,
+    StepStats,
+    TokenLogprob,
+)
+
+END_TOKEN = 256
+VOCAB_SIZE = 257
+
+
+class ByteTokenizer:
+    """Token ``i`` is byte ``i``; token 256 ends a text."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return bytes(i for i in token_ids if i != END_TOKEN).decode("utf-8", "replace")
+
+    def token_text(self, token_id: int) -> str:
+        return "<end>" if token_id == END_TOKEN else bytes([token_id]).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """How the fake answers every request.
+
+    Attributes:
+        say: the answer's bytes; an end token follows them.
+        tokens_per_step: how many tokens each step brings, over and over.
+        num_drafted: tokens proposed in each step of a request that may be drafted; all but one of the step's tokens
+            are the accepted ones.
+        num_cached: prompt tokens said to come from the prefix cache.
+        fail_after: steps before the engine gives up on the request.
+        hang_after: steps after which nothing comes any more.
+    """
+
+    say: Callable[[GenerateRequest], bytes] = lambda _: b"Hello"
+    tokens_per_step: tuple[int, ...] = (1,)
+    num_drafted: int = 0
+    num_cached: int = 0
+    fail_after: int | None = None
+    hang_after: int | None = None
+
+
+def fake_info(**changes: object) -> ModelInfo:
+    """The model that the fake claims to serve."""
+    facts: dict[str, object] = {
+        "name": "fake",
+        "device": "cpu",
+        "dtype": "float32",
+        "vocab_size": VOCAB_SIZE,
+        "max_model_len": 64,
+        "weights_bytes": 0,
+        "kv_cache_bytes": 0,
+        "num_kv_tokens": 1024,
+        "drafter": "suffix",
+        "num_speculative_tokens": 4,
+        "num_threads": 1,
+    }
+    return ModelInfo(**facts | changes)  # type: ignore[arg-type]
+
+
+class FakeEngine:
+    """``EngineClient`` that plays a ``Script``.
+
+    Attributes:
+        requests: everything submitted and taken, in order.
+        aborted: ids of the requests that were closed before their last output.
+        refusals: errors for the next submissions, one each; None lets one pass.
+        is_healthy, is_running: what they say.
+    """
+
+    def __init__(self, script: Script | None = None, info: ModelInfo | None = None) -> None:
+        self.script = script or Script()
+        self.info = info or fake_info()
+        self.is_healthy = True
+        self.is_running = False
+        self.requests: list[GenerateRequest] = []
+        self.aborted: list[str] = []
+        self.refusals: deque[Exception | None] = deque()
+        self._tokenizer = ByteTokenizer()
+        self._listeners: list[Callable[[StepStats], None]] = []
+
+    async def start(self) -> None:
+        self.is_running = True
+
+    async def stop(self) -> None:
+        self.is_running = False
+
+    def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
+        self._listeners.append(on_step)
+
+    def report(self, stats: StepStats) -> None:
+        """Publish one step."""
+        for listener in self._listeners:
+            listener(stats)
+
+    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
+        if isinstance(prompt, str):
+            return self._tokenizer.encode(prompt)
+        for token_id in prompt:
+            if not 0 <= token_id < VOCAB_SIZE:
+                raise InvalidRequest(
+                    f"prompt: token id {token_id} is not in 0..{VOCAB_SIZE - 1}", param="prompt"
+                )
+        return list(prompt)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        return "".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: "
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids)
+
+    def token_text(self, token_id: int) -> str:
+        return self._tokenizer.token_text(token_id)
+
+    async def submit(self, request: GenerateRequest) -> FakeStream:
+        refusal = self.refusals.popleft() if self.refusals else None
+        if refusal is not None:
+            raise refusal
+        prompt = await self.encode(request.prompt)
+        total, limit = len(prompt) + request.params.max_tokens, self.info.max_model_len
+        if total > limit:
+            raise InvalidRequest(
+                f"prompt and max_tokens make {total} tokens, the context is {limit}",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
+        self.requests.append(request)
+        return FakeStream(self, request, prompt)
+
+
+@dataclass
+class _Answer:
+    """The tokens of one answer and the text that they show; text from a stop string on is hidden."""
+
+    tokens: list[int]
+    shown: int
+    finish: FinishReason
+    stop_reason: str | int | None = None
+
+
+def _answer(request: GenerateRequest, said: bytes) -> _Answer:
+    params = request.params
+    if params.ignore_eos:
+        said *= params.max_tokens // max(len(said), 1) + 1
+    stops = [(said.find(stop.encode()), stop) for stop in params.stop if stop.encode() in said]
+    if stops and (hit := min(stops))[0] + len(hit[1].encode()) <= params.max_tokens:
+        at, stop = hit
+        return _Answer(list(said[: at + len(stop.encode())]), at, FinishReason.STOP, stop)
+    tokens = [*said, END_TOKEN][: params.max_tokens]
+    if tokens and tokens[-1] == END_TOKEN:
+        return _Answer(tokens, len(said), FinishReason.STOP, END_TOKEN)
+    return _Answer(tokens, len(tokens), FinishReason.LENGTH)
+
+
+@dataclass
+class FakeStream:
+    """``RequestStream`` that makes a step whenever it is asked for the next output."""
+
+    engine: FakeEngine
+    request: GenerateRequest
+    prompt_token_ids: list[int]
+    is_over: bool = False
+    arrival: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        script, wish = self.engine.script, self.request.speculation
+        longest = wish.num_speculative_tokens
+        if longest is None:
+            longest = self.engine.info.num_speculative_tokens
+        self._stats = SpeculationStats(0 if wish.mode is SpeculationMode.OFF else longest)
+        self._num_drafted = min(script.num_drafted, self._stats.num_speculative_tokens)
+
+    async def aclose(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.engine.aborted.append(self.request.request_id)
+
+    async def __aiter__(self) -> AsyncIterator[RequestOutput]:
+        script = self.engine.script
+        answer = _answer(self.request, script.say(self.request))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        done = 0
+        for step, tokens in enumerate(self._steps(answer.tokens)):
+            await asyncio.sleep(0)
+            if step == script.hang_after:
+                await asyncio.Event().wait()
+            if step == script.fail_after:
+                self.is_over = True
+                yield RequestOutput(
+                    self.request.request_id, finish_reason=FinishReason.ERROR, error="/srv/weights broke"
+                )
+                return
+            shown = bytes(
+                t for t in answer.tokens[done : min(done + len(tokens), answer.shown)] if t != END_TOKEN
+            )
+            done += len(tokens)
+            is_last = done == len(answer.tokens)
+            yield self._output(tokens, decoder.decode(shown, is_last), step, answer if is_last else None)
+
+    def _steps(self, tokens: list[int]) -> Iterator[list[int]]:
+        if not tokens:
+            yield []
+            return
+        # A request that is not drafted gets one token a step wherever the script drafts at all.
+        is_plain = self.engine.script.num_drafted > 0 and not self._num_drafted
+        sizes = cycle((1,) if is_plain else self.engine.script.tokens_per_step)
+        at = 0
+        while at < len(tokens):
+            size = next(sizes)
+            yield tokens[at : at + size]
+            at += size
+
+    def _output(self, tokens: list[int], text: str, step: int, end: _Answer | None) -> RequestOutput:
+        now, params = time.monotonic(), self.request.params
+        self.engine.report(self._account(tokens, step))
+        output = RequestOutput(self.request.request_id, list(tokens), text, time=now)
+        if params.logprobs is not None:
+            output.logprobs = [fake_logprob(token, params.logprobs) for token in tokens]
+        if params.prompt_logprobs is not None and step == 0:
+            rest = [fake_logprob(token, params.prompt_logprobs) for token in self.prompt_token_ids[1:]]
+            output.prompt_logprobs = [None, *rest]
+        if end is not None:
+            self.is_over = True
+            output.finish_reason, output.stop_reason = end.finish, end.stop_reason
+            output.metrics = self._metrics(len(end.tokens), step + 1, now)
+        return output
+
+    def _account(self, tokens: list[int], step: int) -> StepStats:
+        stats = StepStats(num_running=1, num_rows=1, num_generated_tokens=len(tokens), forward_seconds=0.5)
+        if step == 0:
+            stats.num_prompt_tokens = len(self.prompt_token_ids)
+            stats.num_cached_tokens = self.engine.script.num_cached
+        if self._num_drafted and tokens:
+            accepted = min(len(tokens) - 1, self._num_drafted)
+            self._stats.record(self._num_drafted, accepted)
+            stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens = (
+                1,
+                self._num_drafted,
+                accepted,
+            )
+            stats.drafted_per_position = [1] * self._num_drafted
+            stats.accepted_per_position = [1] * accepted
+        return stats
+
+    def _metrics(self, num_output_tokens: int, num_steps: int, now: float) -> RequestMetrics:
+        return RequestMetrics(
+            num_prompt_tokens=len(self.prompt_token_ids),
+            num_cached_tokens=self.engine.script.num_cached,
+            num_output_tokens=num_output_tokens,
+            num_steps=num_steps,
+            num_preemptions=0,
+            arrival_time=self.arrival,
+            first_scheduled_time=self.arrival,
+            first_token_time=now,
+            finish_time=now,
+            speculation=self._stats,
+        )
+
+
+def fake_logprob(token_id: int, num_top: int) -> TokenLogprob:
+    """A log-probability that names its token; alternatives are a, b, c, d, and from the fifth on impossible."""
+    top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(num_top))
+    return TokenLogprob(token_id, -1 - token_id / 1000, top)
