@@ -173,11 +173,12 @@ class AsyncEngine:
         except BaseException as error:
             logger.critical("the engine loop has died", exc_info=error)
             self._is_dead = True
-            self._wake(lambda: self._fail_all(f"the engine has died: {type(error).__name__}"))
+            message = f"the engine has died: {type(error).__name__}"
+            self._wake(lambda: self._fail_all(message))
 
     def _turn(self) -> bool:
         """Take what is in the inbox, then one step if there is work; False when told to stop."""
-        outputs = []
+        outputs: list[RequestOutput] = []
         for message in self._take_messages():
             match message:
                 case _Stop():

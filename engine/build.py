@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-import torch
 import psutil
+import torch
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
@@ -108,7 +108,7 @@ def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
             f"{num_needed * block_size * token_bytes / 2**20:.0f} MiB "
             "(raise kv_cache_memory or lower max_model_len)"
         )
-    _check_available(config, budget, loaded.device)
+    _check_available(budget, loaded.device)
     return KVPool(
         num_layers=num_layers,
         num_blocks=num_blocks,
@@ -131,9 +131,10 @@ def _default_kv_bytes(device: torch.device) -> int:
     return min(share, _MOST_CPU_KV_BYTES) if device.type == "cpu" else share
 
 
-def _check_available(config: EngineConfig, budget: int, device: torch.device) -> None:
+def _check_available(budget: int, device: torch.device) -> None:
     available = _available_bytes(device)
     if budget > available:
         raise ConfigError(
-            f"kv_cache_memory is {budget / 2**20:.0f} MiB, but only {available / 2**20:.0f} MiB are available on {device}"
+            f"kv_cache_memory is {budget / 2**20:.0f} MiB, "
+            f"but only {available / 2**20:.0f} MiB are available on {device}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.types import ModelInfo, RequestOutput, SamplingParams, SpeculationParams, StepStats
@@ -21,7 +21,7 @@ class GenerateRequest:
     request_id: str
     prompt: str | tuple[int, ...]
     params: SamplingParams
-    speculation: SpeculationParams = SpeculationParams()
+    speculation: SpeculationParams = field(default_factory=SpeculationParams)
 
 
 class RequestStream(Protocol):

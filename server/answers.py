@@ -25,9 +25,7 @@ LEAST_LOGPROB = -9999.0
 class ChoiceWriter:
     """Turns the outputs of one choice into what its chunks say, keeping the character offset between them."""
 
-    def __init__(
-        self, plan: ChoicePlan, prompt_token_ids: Sequence[int], token_text: Callable[[int], str]
-    ) -> None:
+    def __init__(self, plan: ChoicePlan, prompt_token_ids: Sequence[int], token_text: Callable[[int], str]) -> None:
         self._plan = plan
         self._prompt_token_ids = prompt_token_ids
         self._token_text = token_text

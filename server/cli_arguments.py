@@ -35,6 +35,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: error: {message}\n")
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows a default unless it is left to be found out, which the help then says in words."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or isinstance(action.default, bool | list | tuple):
+            return action.help
+        return super()._get_help_string(action)
+
+
 def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen command is ``run`` of what it parses."""
     parser = _Parser(
@@ -45,8 +54,7 @@ def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
 
     serving = _add_command(commands, "serve", serve, "serve a model over HTTP")
     _add_server_arguments(serving)
-    _add_engine_arguments(serving)
-    serving.add_argument(
+    _add_engine_arguments(serving).add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
         action="store_false",
@@ -92,10 +100,7 @@ def _add_command(
     commands: argparse._SubParsersAction[_Parser], name: str, run: Command, summary: str
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_Help
     )
     command.set_defaults(run=run)
     return command
@@ -125,10 +130,10 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long running requests may take to finish once the server is told to stop",
     )
-    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least important message shown")
+    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
 
 
-def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     default = EngineConfig()
     parser.add_argument(
         "model",
@@ -138,16 +143,95 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         help="a Hugging Face folder or name, or a .gguf file",
     )
     group = parser.add_argument_group("engine")
+    for field, choices, text in _CHOICES:
+        group.add_argument(_flag(field), choices=choices, default=getattr(default, field), help=text)
+    for field, text in _NUMBERS:
+        group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
+    group.add_argument(
+        "--threads",
+        dest="num_threads",
+        type=int,
+        metavar="N",
+        help="CPU threads for the model (default: every core this process may use)",
+    )
+    group.add_argument(
+        "--kv-cache-memory",
+        type=parse_size,
+        metavar="SIZE",
+        help="memory for the key-value cache, such as 512M or 2G (default: a share of what is free)",
+    )
+    group.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", default=default.cache_dir, help="where converted models are kept"
+    )
+    return group
 
-    def add(name: str, text: str, **options: object) -> None:
-        group.add_argument(name, help=text, **options)  # type: ignore[arg-type]
 
-    def number(name: str, text: str, *, unset: str = "", **options: object) -> None:
-        field = str(options.get("dest", name.removeprefix("--").replace("-", "_")))
-        value = getattr(default, field)
-        text = f"{text} (default: {unset})" if value is None else text
-        shown = argparse.SUPPRESS if value is None else value
-        add(name, text, type=int, metavar="N", **{"default": shown} | options)
+def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    default = BenchOptions()
+    group = parser.add_argument_group("measurement")
+    group.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="prompts as JSON lines in Spec-Bench's format (default: a small set of six tasks)",
+    )
+    group.add_argument(
+        "--tasks",
+        nargs="+",
+        choices=TASKS,
+        default=default.tasks,
+        metavar="TASK",
+        help=f"some of {', '.join(TASKS)} (default: all)",
+    )
+    for field, text in _BENCH_NUMBERS:
+        group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
+    group.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy")
+    group.add_argument("--json", type=Path, metavar="FILE", help="also write the whole result to this file")
 
-    add("--device", "where to run", choices=get_args(Device), default=default.device)
-    add("--dtype", "type of the weights and the cache", choices=get_args(Dtype), default=default.dtype)
+
+_CHOICES = (
+    ("device", get_args(Device), "where to run"),
+    ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
+    ("drafter", get_args(DrafterName), "who proposes drafts; none is plain decoding"),
+)
+_NUMBERS = (
+    ("num_speculative_tokens", "longest draft of a request that does not say otherwise"),
+    ("max_model_len", "longest prompt plus output in tokens (default: the model's own limit)"),
+    ("block_size", "tokens in one block of the key-value cache (default: what suits the device)"),
+    ("max_num_seqs", "most sequences in one step"),
+    ("max_num_batched_tokens", "most rows in one forward of the model"),
+    ("max_num_waiting", "most requests in the queue; one more is refused"),
+)
+_BENCH_NUMBERS = (
+    ("limit_per_task", "most prompts of each task (default: all)"),
+    ("max_tokens", "most output tokens of a request"),
+    ("concurrency", "requests in flight"),
+    ("repeats", "how often everything is measured"),
+    ("seed", "names the noise where the temperature is not 0"),
+    ("num_warmup", "prompts run before anything is counted"),
+)
+
+
+def _flag(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def _port(text: str) -> int:
+    return _whole_number(text, "a port", _LAST_PORT)
+
+
+def _seconds(text: str) -> int:
+    return _whole_number(text, "a number of seconds", 86400)
+
+
+def _whole_number(text: str, what: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what} in 0..{most}")
+    return int(text)
+
+
+def _version() -> str:
+    try:
+        return version(PROGRAM)
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+source"

@@ -46,9 +46,7 @@ def check_completion(body: CompletionRequest, settings: ServerSettings) -> None:
     if body.best_of not in (None, 1):
         raise InvalidRequest(f"best_of must be null or 1, not {body.best_of}", param="best_of")
     if body.best_of is not None and body.num_choices > 1:
-        raise InvalidRequest(
-            f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of"
-        )
+        raise InvalidRequest(f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of")
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options is for stream: true only", param="stream_options")
     if body.max_tokens == 0 and not body.echo:
@@ -97,9 +95,7 @@ def _prompt_text(prompt: Prompt, engine: EngineClient) -> str:
     return prompt if isinstance(prompt, str) else engine.decode(prompt)
 
 
-def _sampling(
-    body: CompletionRequest, seed: int, num_prompt_tokens: int, engine: EngineClient
-) -> dict[str, Any]:
+def _sampling(body: CompletionRequest, seed: int, num_prompt_tokens: int, engine: EngineClient) -> dict[str, Any]:
     """Keywords for ``SamplingParams``; what the request leaves out is left to its defaults."""
     given = {name: getattr(body, name) for name in _SAMPLING_FIELDS}
     info = engine.info

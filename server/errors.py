@@ -23,6 +23,9 @@ _MAX_SHOWN = 80
 class ModelNotFound(InvalidRequest):
     """The request names a model that is not served here."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model", code="model_not_found")
+
 
 class GenerationFailed(DraftaheadError):
     """The engine gave up on an accepted request; the reason is in the log, not in the answer."""
@@ -91,7 +94,7 @@ def install_error_handlers(app: FastAPI) -> None:
 def _reply_to(error: DraftaheadError) -> _Reply:
     match error:
         case ModelNotFound():
-            return _Reply(404, "invalid_request_error", "model_not_found")
+            return _Reply(404, "invalid_request_error")
         case InvalidRequest():
             return _Reply(400, "invalid_request_error")
         case QueueFull():

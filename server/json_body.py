@@ -68,9 +68,7 @@ async def _read_bytes(request: Request, limit: int) -> bytes:
 
 
 def _too_long(length: str, limit: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"the request body may have {limit} bytes, this one is {length}", code="request_too_large"
-    )
+    return InvalidRequest(f"the request body may have {limit} bytes, this one is {length}", code="request_too_large")
 
 
 def _validate(model: type[_Body], value: Any, unknown_fields: UnknownFields) -> _Body:

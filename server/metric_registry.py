@@ -39,9 +39,7 @@ class MetricRegistry:
 
     def info(self, name: str, text: str, labels: dict[str, str]) -> None:
         """A constant 1 with ``labels``; ``_info`` is added to its name."""
-        Info(PREFIX + name, text, ["model_name"], registry=self._registry).labels(self._model_name).info(
-            labels
-        )
+        Info(PREFIX + name, text, ["model_name"], registry=self._registry).labels(self._model_name).info(labels)
 
     def exposition(self) -> bytes:
         """The text format 0.0.4 of every metric."""

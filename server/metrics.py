@@ -59,9 +59,7 @@ class ServerMetrics:
         self._clock = clock
         self._steps = _StepMetrics(registry, info.num_speculative_tokens, clock)
         self._requests = _RequestHistograms(registry, info.max_model_len)
-        self._finished = registry.counter_by(
-            "finish_reason", FinishReason, "requests", "Requests that ended, by how."
-        )
+        self._finished = registry.counter_by("finish_reason", FinishReason, "requests", "Requests that ended, by how.")
         self._rejected = registry.counter_by(
             "reason",
             REJECTIONS,
@@ -188,9 +186,7 @@ class _StepMetrics:
     def _make_counters(self, registry: MetricRegistry, num_positions: int) -> None:
         counter, counter_by = registry.counter, registry.counter_by
         positions = range(num_positions)
-        self._prompt_tokens = counter(
-            "prompt_tokens", "Prompt tokens, computed or found in the prefix cache."
-        )
+        self._prompt_tokens = counter("prompt_tokens", "Prompt tokens, computed or found in the prefix cache.")
         self._cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found in the prefix cache.")
         self._generation_tokens = counter("generation_tokens", "Tokens that became output.")
         self._drafts = counter("spec_decode_drafts", "Drafts: a request's steps with a token proposed.")
@@ -216,9 +212,7 @@ class _StepMetrics:
         gauge = registry.gauge
         self._running = gauge("requests_running", "Requests in the batch after the last step.")
         self._waiting = gauge("requests_waiting", "Requests in the queue after the last step.")
-        self._kv_usage = gauge(
-            "kv_cache_usage_ratio", "Share of the KV blocks in use after the last step, 0 to 1."
-        )
+        self._kv_usage = gauge("kv_cache_usage_ratio", "Share of the KV blocks in use after the last step, 0 to 1.")
         self._acceptance_rate = gauge(
             "acceptance_rate", "Accepted tokens / proposed tokens since the start; 0 before the first draft."
         )

@@ -62,13 +62,9 @@ def _parse_stop(value: Any) -> tuple[str, ...]:
         return ()
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(item, str) for item in strings):
-        raise InvalidRequest(
-            f"stop must be a string or a list of strings, not {json_text(value)}", param="stop"
-        )
+        raise InvalidRequest(f"stop must be a string or a list of strings, not {json_text(value)}", param="stop")
     if not 1 <= len(strings) <= MAX_STOP_STRINGS:
-        raise InvalidRequest(
-            f"stop must hold 1 to {MAX_STOP_STRINGS} strings, not {len(strings)}", param="stop"
-        )
+        raise InvalidRequest(f"stop must hold 1 to {MAX_STOP_STRINGS} strings, not {len(strings)}", param="stop")
     return tuple(strings)
 
 

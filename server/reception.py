@@ -42,7 +42,7 @@ class Reception:
         """
         if name not in self.model_names:
             served = ", ".join(self.model_names)
-            raise ModelNotFound(f"there is no model {json_text(name)} here, only {served}", param="model")
+            raise ModelNotFound(f"there is no model {json_text(name)} here, only {served}")
 
 
 def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:

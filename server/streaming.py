@@ -37,6 +37,8 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except ClientDisconnect:
+            pass  # how servers of ASGI 2.4 tell it; there is nobody left to answer
         finally:
             # Both, because closing a generator that never began runs none of its code.
             await self._events.aclose()

@@ -1,4 +1,4 @@
-"""An engine without a model: says what it is told to, in the steps it is told to, and remembers what was asked.
+"""An engine without a model: says what it is told, in the steps it is told, and remembers what was asked.
 
 Its alphabet is the 256 bytes and one end token, so that tests can count tokens by eye.
 """
@@ -51,10 +51,11 @@ class Script:
     Attributes:
         say: the answer's bytes; an end token follows them.
         tokens_per_step: how many tokens each step brings, over and over.
-        num_drafted: tokens proposed in each step of a request that may be drafted; all but one of the step's tokens
-            are the accepted ones.
+        num_drafted: tokens proposed in each step of a request that may be drafted; all but one of the tokens
+            that the step brings are the accepted ones.
         num_cached: prompt tokens said to come from the prefix cache.
-        fail_after: steps before the engine gives up on the request.
+        fail_after: steps before the engine gives up on a request.
+        fails: which requests that befalls.
         hang_after: steps after which nothing comes any more.
     """
 
@@ -63,6 +64,7 @@ class Script:
     num_drafted: int = 0
     num_cached: int = 0
     fail_after: int | None = None
+    fails: Callable[[GenerateRequest], bool] = lambda _: True
     hang_after: int | None = None
 
 
@@ -124,9 +126,7 @@ class FakeEngine:
             return self._tokenizer.encode(prompt)
         for token_id in prompt:
             if not 0 <= token_id < VOCAB_SIZE:
-                raise InvalidRequest(
-                    f"prompt: token id {token_id} is not in 0..{VOCAB_SIZE - 1}", param="prompt"
-                )
+                raise InvalidRequest(f"prompt: token id {token_id} is not in 0..{VOCAB_SIZE - 1}", param="prompt")
         return list(prompt)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -210,15 +210,13 @@ class FakeStream:
             await asyncio.sleep(0)
             if step == script.hang_after:
                 await asyncio.Event().wait()
-            if step == script.fail_after:
+            if step == script.fail_after and script.fails(self.request):
                 self.is_over = True
                 yield RequestOutput(
                     self.request.request_id, finish_reason=FinishReason.ERROR, error="/srv/weights broke"
                 )
                 return
-            shown = bytes(
-                t for t in answer.tokens[done : min(done + len(tokens), answer.shown)] if t != END_TOKEN
-            )
+            shown = bytes(t for t in answer.tokens[done : min(done + len(tokens), answer.shown)] if t != END_TOKEN)
             done += len(tokens)
             is_last = done == len(answer.tokens)
             yield self._output(tokens, decoder.decode(shown, is_last), step, answer if is_last else None)
@@ -284,6 +282,6 @@ class FakeStream:
 
 
 def fake_logprob(token_id: int, num_top: int) -> TokenLogprob:
-    """A log-probability that names its token; alternatives are a, b, c, d, and from the fifth on impossible."""
+    """A log-probability that names its token; alternatives are a, b, c, d and then impossible ones."""
     top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(num_top))
     return TokenLogprob(token_id, -1 - token_id / 1000, top)

@@ -1,8 +1,6 @@
-"""Small random models made in code, and a way to run sequences through an engine without threads or HTTP."""
+"""Small random models made in code, and an engine around them without threads or HTTP."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -15,37 +13,11 @@ from engine.model.tiled_attention import TiledAttention
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
-from engine.sequence import Sequence
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.verifier import Verifier
-from engine.types import RequestOutput, SamplingParams, SpeculationMode, SpeculationParams
 
 VOCAB_SIZE = 96
-
-
-class NumberText:
-    """A ``TextStream`` in which token 7 is the text ``"7 "``; stop strings end it like any other."""
-
-    def __init__(self, stop: tuple[str, ...] = ()) -> None:
-        self._stop = stop
-        self._text = ""
-        self._num_taken = 0
-
-    def append(self, token_id: int, *, check_stop: bool = True) -> str | None:
-        start = len(self._text)
-        self._text += f"{token_id} "
-        for stop in self._stop if check_stop else ():
-            at = self._text.find(stop, max(0, start - len(stop)))
-            if at >= 0:
-                self._text = self._text[:at]
-                return stop
-        return None
-
-    def take(self, *, final: bool = False) -> str:
-        text = self._text[self._num_taken :]
-        self._num_taken = len(self._text)
-        return text
 
 
 def tiny_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: float = 0.1) -> PreTrainedModel:
@@ -116,39 +88,3 @@ def stable_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: floa
     model = tiny_llama(seed, vocab_size=vocab_size, sharpness=sharpness)
     stabilise(model)
     return model
-
-
-def make_sequence(
-    request_id: str,
-    prompt: list[int],
-    *,
-    num_speculative_tokens: int = 0,
-    **params: object,
-) -> Sequence:
-    options = {"seed": 0, "max_tokens": 24, "temperature": 0.0} | params
-    sampling = SamplingParams(**options)  # type: ignore[arg-type]
-    mode = SpeculationMode.AUTO if num_speculative_tokens else SpeculationMode.OFF
-    return Sequence(
-        request_id,
-        prompt,
-        sampling,
-        text=NumberText(sampling.stop),
-        speculation=SpeculationParams(mode),
-        num_speculative_tokens=num_speculative_tokens,
-        arrival_time=0.0,
-    )
-
-
-def run(core: EngineCore, sequences: Iterable[Sequence]) -> dict[str, list[RequestOutput]]:
-    """Step until all are done; the outputs of each request in order."""
-    outputs: dict[str, list[RequestOutput]] = {}
-    for sequence in sequences:
-        core.add(sequence)
-    while core.has_unfinished:
-        for output in core.step().outputs:
-            outputs.setdefault(output.request_id, []).append(output)
-    return outputs
-
-
-def tokens_of(outputs: list[RequestOutput]) -> list[int]:
-    return [token for output in outputs for token in output.token_ids]

@@ -64,10 +64,13 @@ def describe_run(info: ModelInfo, *, command: str, started_at: datetime) -> Benc
 
 @contextmanager
 def show_progress(console: Console) -> Iterator[Callable[[BenchProgress], None]]:
-    """A progress bar on ``console``; gives the callback that ``run_bench`` wants."""
+    """A progress bar on ``console``, if that is a terminal; gives the callback that ``run_bench`` wants."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # drawing takes time from the cores that are being measured
-    with Progress(*columns, console=console, transient=True, refresh_per_second=1) as progress:
+    progress = Progress(
+        *columns, console=console, transient=True, refresh_per_second=1, disable=not console.is_terminal
+    )
+    with progress:
         bar = progress.add_task("", total=None)
 
         def on_progress(state: BenchProgress) -> None:
@@ -83,7 +86,7 @@ def print_report(result: BenchResult, context: BenchContext, console: Console) -
     sampling = "greedy" if options.temperature == 0 else f"T={options.temperature:g} seed={options.seed}"
     lines = [
         f"{info.name} ({info.dtype}), drafter {info.drafter}, up to {info.num_speculative_tokens} speculative tokens",
-        f"{hardware}, {context.num_cores} cores, {info.num_threads} threads, torch {context.versions['torch']}",
+        f"{hardware}, cores {context.num_cores}, threads {info.num_threads}, torch {context.versions['torch']}",
         f"{sampling}, max_tokens {options.max_tokens}, concurrency {options.concurrency}, "
         f"repeats {options.repeats}, chat template {'yes' if result.uses_chat_template else 'no'}",
     ]
@@ -118,8 +121,9 @@ def _table(result: BenchResult) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=0,
-        caption="Each task: plain above, speculative below; under the speed-up its range over the repeats.\n"
-        "TTFT: median time to first token. ITL: inter-token latency, median and 99th percentile.",
+        caption="Each task: plain above, speculative below, under the speed-up its range.\n"
+        "TTFT: time to first token, median. ITL: inter-token latency, percentiles.",
+        caption_justify="left",
     )
     table.add_column("task", no_wrap=True)
     for heading in (

@@ -1,7 +1,7 @@
 """Paged attention behind transformers' attention interface: one call a layer for the whole ragged batch.
 
-The model code is transformers', unchanged. It finds ``attend`` by name and hands it the step's ``PagedAttention``, which
-writes the new keys and values into the pool and lets each row see the positions up to its own.
+The model code is transformers', unchanged. It finds ``attend`` by name and hands it the step's ``PagedAttention``,
+which writes the new keys and values into the pool and lets each row see the positions up to its own.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -89,6 +90,7 @@ def _write(partial: Path, path: Path, progress: Progress) -> None:
         reader = GGUFReader(path)
         num_weights = sum(int(tensor.n_elements) for tensor in reader.tensors)
         pre_tokenizer = _pre_tokenizer_name(reader)
+        num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
     _check_space(path, partial.parent, num_weights * torch.float32.itemsize)
     progress("converting the tokenizer", 0.1)
     with _readable(path), without_bars():
@@ -106,6 +108,7 @@ def _write(partial: Path, path: Path, progress: Progress) -> None:
     with without_bars():
         tokenizer.save_pretrained(partial)
         model.save_pretrained(partial)
+    _drop_invented_tokens(partial / "tokenizer.json", num_tokens)
     progress("converted", 1.0)
 
 
@@ -152,6 +155,13 @@ def _mend(tokenizer: Any, pre_tokenizer: str | None, path: Path) -> None:
         )
     else:
         mend(tokenizer.backend_tokenizer)
+
+
+def _drop_invented_tokens(path: Path, num_tokens: int) -> None:
+    """The conversion adds an end token of its own to a vocabulary without one; the model does not know its id."""
+    state = json.loads(path.read_text("utf-8"))
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < num_tokens]
+    path.write_text(json.dumps(state, ensure_ascii=False), "utf-8")
 
 
 def _keep(backend: Any) -> None:

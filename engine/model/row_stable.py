@@ -1,9 +1,9 @@
 """Linear layers whose rows do not depend on how many other rows there are.
 
 A matrix library picks its kernel, and with it the order of its sums, by the number of rows. Two steps with different
-batches may then differ in the last bit of the same row, and a near-tie between two tokens falls the other way. Which row
-counts agree with each other depends on library, type and processor, so it is measured on the real weights at start:
-the row counts that agree form the layer's buckets, and every call is padded up to one or split at the largest.
+batches may then differ in the last bit of the same row, and a near-tie between two tokens falls the other way. Which
+row counts agree with each other depends on library, type and processor, so it is measured on the real weights at
+start: the row counts that agree form the layer's buckets, and every call is padded up to one or split at the largest.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:
     Raises:
         ConfigError: not even one row count agrees with itself, so the library is not deterministic.
     """
-    most = CANDIDATE_ROW_COUNTS[-1]
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(most, linear.in_features, generator=generator).to(linear.weight)
+    x = torch.randn(CANDIDATE_ROW_COUNTS[-1], linear.in_features, generator=generator).to(linear.weight)
     classes: list[list[int]] = []
     samples: list[torch.Tensor] = []
     for count in CANDIDATE_ROW_COUNTS:
@@ -92,7 +91,8 @@ def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:
             f"matrix products of {linear.in_features} x {linear.out_features} in {linear.weight.dtype} "
             "are not reproducible on this machine"
         )
-    return tuple(max(classes, key=list.__len__))
+    largest = max(classes, key=len)
+    return tuple(largest)
 
 
 def _self_consistent(linear: nn.Linear, x: torch.Tensor, count: int) -> torch.Tensor | None:

@@ -43,7 +43,7 @@ def printed(result: BenchResult, context: BenchContext = CONTEXT) -> str:
 def rows(text: str, task: str) -> tuple[list[str], list[str]]:
     """The cells of a task: plain, speculative."""
     lines = text.splitlines()
-    first = next(index for index, line in enumerate(lines) if line.startswith(f"{task} "))
+    first = next(index for index, line in enumerate(lines) if line.startswith(f" {task} "))
     return lines[first].split(), lines[first + 1].split()
 
 
@@ -59,7 +59,7 @@ class TestTable:
         result = await measured(prompts, FakeClient())
         text = printed(result)
         assert "fake (float32), drafter suffix, up to 4 speculative tokens" in text
-        assert "Some CPU, 2 cores, 2 threads, torch 2.13.0" in text
+        assert "Some CPU, cores 2, threads 2, torch 2.13.0" in text
         assert "greedy, max_tokens 128, concurrency 1, repeats 2, chat template yes" in text
         sampled = replace(result, options=BenchOptions(temperature=0.7, seed=5))
         assert "T=0.7 seed=5" in printed(sampled)
@@ -134,3 +134,10 @@ def test_progress_shows_task_and_count() -> None:
         on_progress(BenchProgress(5, 12, "maths"))
     assert "maths" in screen.getvalue()
     assert "5/12" in screen.getvalue()
+
+
+def test_progress_stays_out_of_a_file() -> None:
+    page = io.StringIO()
+    with show_progress(Console(file=page)) as on_progress:
+        on_progress(BenchProgress(5, 12, "maths"))
+    assert page.getvalue() == ""

@@ -1,0 +1,158 @@
+"""The command line: the one place where an engine and a server are put together.
+
+Knows the commands and the order in which they begin and end. Refuses to do anything that a room below can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from engine.bench.options import BenchOptions
+from engine.bench.prompts import BenchPrompt, load_prompts
+from engine.config import EngineConfig
+from engine.errors import ConfigError, DraftaheadError
+from server.cli_arguments import PROGRAM, bench_options, build_parser, engine_config, server_settings
+
+if TYPE_CHECKING:
+    from engine.async_engine import AsyncEngine
+    from engine.bench.result import BenchResult
+    from engine.bench.run import BenchProgress
+
+_EXIT_USAGE = 2
+_EXIT_FAILURE = 1
+_EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        The exit code: 0, 2 if it could not start as asked, 1 if it failed later, 130 if it was interrupted.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = build_parser(serve=_serve, bench=_bench).parse_args(words)
+    arguments.command_line = shlex.join([PROGRAM, *words])
+    try:
+        run: Callable[[argparse.Namespace], int] = arguments.run
+        return run(arguments)
+    except DraftaheadError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return _EXIT_USAGE if isinstance(error, ConfigError) else _EXIT_FAILURE
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    config, settings = engine_config(arguments), server_settings(arguments)
+    _configure_logging(arguments.log_level)
+    # Before the slow part: a port that is taken should be known at once.
+    with _bind(arguments.host, arguments.port) as listener:
+        # Slow to import, and not needed for --help.
+        from server.app import create_app
+        from server.cli_card import print_card
+        from server.cli_server import run_server
+
+        engine = _build_engine(config, name=next(iter(settings.served_model_names), None))
+        url = _url(arguments.host, listener)
+        run_server(
+            create_app(engine, settings),
+            engine,
+            listener,
+            log_level=arguments.log_level,
+            drain_timeout=arguments.drain_timeout,
+            on_started=lambda: print_card(engine.info, url),
+        )
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    config, options = engine_config(arguments), bench_options(arguments)
+    prompts = load_prompts(arguments.prompts)
+    _configure_logging("warning")
+    from rich.console import Console
+
+    from engine.bench.report import describe_run, print_report, show_progress, write_json
+
+    started_at = datetime.now().astimezone()
+    engine = _build_engine(config, name=None)
+    with show_progress(Console(stderr=True)) as on_progress:
+        result = asyncio.run(_measure(engine, prompts, options, on_progress))
+    context = describe_run(engine.info, command=arguments.command_line, started_at=started_at)
+    print_report(result, context, Console())
+    if arguments.json:
+        write_json(result, context, arguments.json)
+    return 0
+
+
+async def _measure(
+    engine: AsyncEngine,
+    prompts: list[BenchPrompt],
+    options: BenchOptions,
+    on_progress: Callable[[BenchProgress], None],
+) -> BenchResult:
+    from engine.bench.run import run_bench
+
+    await engine.start()
+    try:
+        return await run_bench(engine, prompts, options, on_progress)
+    finally:
+        await engine.stop()
+
+
+def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:
+    """A loaded engine, not yet started; ``name`` is what clients call the model, None for its own name."""
+    from server.cli_card import show_loading
+
+    with show_loading() as progress:
+        progress("starting", 0.0)
+        from engine.async_engine import AsyncEngine
+        from engine.build import build_engine
+        from engine.model.loading import load_model
+        from engine.tokenizer import Tokenizer
+
+        loaded = load_model(config, progress)
+        progress("preparing the engine", 0.0)
+        core, info = build_engine(config, loaded, name or loaded.name)
+    return AsyncEngine(
+        core,
+        Tokenizer(loaded.tokenizer),
+        info,
+        max_num_requests=config.max_num_seqs + config.max_num_waiting,
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet, so that clients are turned away until the model is ready."""
+    listener = None
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listener
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    """An address of the server that works on this machine."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    in_url = f"[{reachable}]" if ":" in reachable else reachable
+    return f"http://{in_url}:{listener.getsockname()[1]}"
+
+
+def _configure_logging(level: str) -> None:
+    """Our own rooms speak from ``level`` on, the libraries from warnings on."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for package in ("engine", "server"):
+        logging.getLogger(package).setLevel(level.upper())

@@ -1,0 +1,98 @@
+"""Runs the HTTP server from its first connection to its last.
+
+Knows signals and how a server drains. Refuses to know what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from engine.client import EngineClient
+
+# The HTTP library tells of every start and stop at INFO; that is news only to whoever debugs.
+_LOG_LEVELS = {"debug": "info", "info": "warning"}
+
+# Once the engine has stopped, requests only have an error to write.
+_SECONDS_TO_FAIL = 5
+
+
+def run_server(
+    app: FastAPI,
+    engine: EngineClient,
+    listener: socket.socket,
+    *,
+    log_level: str,
+    drain_timeout: int,
+    on_started: Callable[[], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT, then let running requests finish.
+
+    Args:
+        engine: the one behind ``app``, which starts it.
+        listener: a bound socket; closed at the end.
+        log_level: the least grave message to show.
+        drain_timeout: seconds for the running requests; what runs on is told that the server stops.
+        on_started: called once requests are taken.
+    """
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level=_LOG_LEVELS.get(log_level, log_level),
+        access_log=False,
+        timeout_graceful_shutdown=drain_timeout + _SECONDS_TO_FAIL,
+    )
+    with _stopping_is_success():
+        _Server(settings, engine, drain_timeout=drain_timeout, on_started=on_started).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self,
+        settings: uvicorn.Config,
+        engine: EngineClient,
+        *,
+        drain_timeout: int,
+        on_started: Callable[[], None],
+    ) -> None:
+        super().__init__(settings)
+        self._engine = engine
+        self._drain_timeout = drain_timeout
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # The library would cancel what runs on, and its clients would see nothing but a cut connection.
+        deadline = asyncio.create_task(self._stop_engine_late())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            deadline.cancel()
+
+    async def _stop_engine_late(self) -> None:
+        await asyncio.sleep(self._drain_timeout)
+        await self._engine.stop()
+
+
+@contextmanager
+def _stopping_is_success() -> Iterator[None]:
+    """Once drained, the library sends itself the signal that stopped it; being told to stop is no failure."""
+    before = {number: signal.signal(number, _pass_over) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _pass_over(number: int, frame: object) -> None:
+    """A handler, and not SIG_IGN, because children would inherit that."""

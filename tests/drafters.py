@@ -1,0 +1,71 @@
+"""Drafters that no server would want: one that knows the answers, and one that knows nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+from engine.scheduling.scheduler import ScheduledBatch
+from engine.sequence import Sequence
+from engine.types import Draft, Verdict
+
+
+class _Guesser:
+    """Proposes as many tokens as it may, each by ``_guess``."""
+
+    def propose(self, batch: ScheduledBatch) -> list[Draft]:
+        return [self._draft(entry.sequence, entry.max_draft_length) for entry in batch]
+
+    def observe(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> None:
+        pass
+
+    def release(self, sequence: Sequence) -> None:
+        pass
+
+    def _draft(self, sequence: Sequence, length: int) -> Draft:
+        tokens: list[int] = []
+        while len(tokens) < length:
+            tokens.append(self._guess(sequence, tokens))
+        return Draft(tuple(tokens), (0.5,) * len(tokens), "test")
+
+    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+        raise NotImplementedError
+
+
+class RandomDrafter(_Guesser):
+    """Any token of the vocabulary."""
+
+    def __init__(self, vocab_size: int, seed: int = 0) -> None:
+        self._vocab_size = vocab_size
+        self._random = random.Random(seed)
+
+    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+        return self._random.randrange(self._vocab_size)
+
+
+class ReplayDrafter(_Guesser):
+    """Knows what each request will say, and keeps on past the end with nonsense."""
+
+    def __init__(self, answers: dict[str, list[int]]) -> None:
+        self._answers = answers
+
+    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+        answer = self._answers[sequence.request_id]
+        index = sequence.num_output_tokens + len(draft)
+        return answer[index] if index < len(answer) else 1
+
+
+class SometimesRightDrafter(_Guesser):
+    """Knows the target, and is wrong with a given chance at every token."""
+
+    def __init__(self, target: Callable[[list[int]], int], vocab_size: int, *, accuracy: float, seed: int = 0) -> None:
+        self._target = target
+        self._vocab_size = vocab_size
+        self._accuracy = accuracy
+        self._random = random.Random(seed)
+
+    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+        if self._random.random() < self._accuracy:
+            return self._target(sequence.token_ids + draft)
+        return self._random.randrange(self._vocab_size)

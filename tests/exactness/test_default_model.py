@@ -1,0 +1,107 @@
+"""Promise 1 on real weights: the output is a function of model, prompt, parameters and seed, and of nothing else.
+
+The reference is always plain decoding, one request at a time, in an engine without prefix caching; once, it is itself
+compared with transformers' own generation.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from engine.model.loading import load_model
+from engine.types import SamplingParams
+from tests.exactness.conftest import Answer, RealModel, Totals, run
+
+NUM_TOKENS = 24
+DRAFT_LENGTHS = (1, 4, 8)
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 1.0},
+}
+# Every other parameter takes its turn on each of several prompts.
+VARIED: list[dict[str, object]] = [
+    {"temperature": 0.0, "repetition_penalty": 1.3},
+    {"temperature": 1.0, "frequency_penalty": 0.8, "presence_penalty": 0.4},
+    {"temperature": 0.0, "logit_bias": {28: -100.0, 30: 4.0}},
+    {"temperature": 1.0, "top_p": 0.8},
+    {"temperature": 1.0, "min_p": 0.05},
+    {"temperature": 0.7, "top_k": 20, "top_p": 0.95},
+    {"temperature": 0.0, "stop": ("e a", ". ", "\n\n")},
+    {"temperature": 0.0, "frequency_penalty": -1.5, "logprobs": 3},
+]
+
+
+def _params(index: int, overrides: dict[str, object]) -> SamplingParams:
+    return SamplingParams(**{"seed": 1000 + index, "max_tokens": NUM_TOKENS} | overrides)  # type: ignore[arg-type]
+
+
+class Case:
+    """Forty prompts with their parameters, and what plain decoding alone gives for each."""
+
+    def __init__(self, model: RealModel, settings: list[dict[str, object]]) -> None:
+        self._model = model
+        self._prompts = model.prompts()
+        self._params = [_params(i, settings[i % len(settings)]) for i in range(len(self._prompts))]
+        self.expected, _ = self.run(0, num_at_once=1, enable_prefix_caching=False)
+
+    def run(self, draft_length: int, *, num_at_once: int, **engine: object) -> tuple[list[Answer], Totals]:
+        sequences = [
+            self._model.sequence(f"request-{i}", prompt, draft_length, params)
+            for i, (prompt, params) in enumerate(zip(self._prompts, self._params, strict=True))
+        ]
+        return run(self._model.engine(**engine), sequences, num_at_once=num_at_once)
+
+
+@pytest.fixture(scope="module", params=[*SETTINGS, "varied"])
+def case(request: pytest.FixtureRequest, real_model: RealModel) -> Case:
+    settings = VARIED if request.param == "varied" else [SETTINGS[request.param]]
+    return Case(real_model, settings)
+
+
+@pytest.mark.parametrize("num_at_once", [1, 16])
+@pytest.mark.parametrize("draft_length", DRAFT_LENGTHS)
+def test_suffix_drafts_change_nothing(case: Case, draft_length: int, num_at_once: int) -> None:
+    answers, totals = case.run(draft_length, num_at_once=num_at_once)
+    assert answers == case.expected
+    assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
+
+
+def test_preemption_changes_nothing(case: Case) -> None:
+    # About a third of what 16 requests of this size would fill.
+    small = {"max_model_len": 512, "kv_cache_memory": 1100 * 46_080, "num_speculative_tokens": 8}
+    answers, totals = case.run(8, num_at_once=16, **small)
+    assert answers == case.expected
+    assert totals.num_preemptions > 0
+
+
+def test_prefix_cache_and_chunked_prefill_change_nothing(case: Case) -> None:
+    answers, totals = case.run(4, num_at_once=16, max_num_batched_tokens=48, max_num_seqs=16)
+    assert answers == case.expected
+    assert totals.num_cached_tokens > 0
+
+
+def test_greedy_equals_transformers(real_model: RealModel) -> None:
+    prompts = real_model.prompts()[::2]
+    params = SamplingParams(seed=0, temperature=0.0, max_tokens=128)
+    sequences = [real_model.sequence(str(i), prompt, 8, params) for i, prompt in enumerate(prompts)]
+    answers, _ = run(real_model.engine(), sequences, num_at_once=16)
+    untouched = load_model(real_model.config, lambda stage, fraction: None).model
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert answer.token_ids == _generate(untouched, prompt, max_tokens=128)
+
+
+def _generate(model: PreTrainedModel, prompt: list[int], *, max_tokens: int) -> list[int]:
+    """Greedy generation by transformers, with its own attention, cache and linear layers."""
+    with torch.inference_mode():
+        output = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            pad_token_id=0,
+        )
+    generated: list[int] = output[0, len(prompt) :].tolist()
+    return generated

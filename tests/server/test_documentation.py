@@ -1,0 +1,35 @@
+"""docs/api.md names everything that is served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+
+from server.protocol import CompletionRequest, Speculation, SpeculativeDecoding
+from server.settings import ServerSettings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+
+
+def test_every_field_is_described() -> None:
+    for model in (CompletionRequest, Speculation, SpeculativeDecoding):
+        for name in model.model_fields:
+            assert f"`{name}`" in PAGE, name
+
+
+def test_the_limits_are_the_defaults() -> None:
+    limits = ServerSettings()
+    assert f"{limits.max_request_bytes // 2**20} MiB a request" in PAGE
+    assert f"{limits.max_prompts_per_request} prompts a request" in PAGE
+    assert f"{limits.max_choices_per_request} choices a request" in PAGE
+
+
+async def test_every_metric_is_described_and_every_query_names_one(client: httpx.AsyncClient) -> None:
+    text = (await client.get("/metrics")).text
+    exported = set(re.findall(r"^# TYPE draftahead_(\S+)", text, re.MULTILINE))
+    assert [name for name in sorted(exported) if not re.search(rf"`{name}[`{{]", PAGE)] == []
+    asked = {name.removesuffix("_bucket") for name in re.findall(r"draftahead_(\w+)\[", PAGE)}
+    assert asked
+    assert asked <= exported
