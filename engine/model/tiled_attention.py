@@ -101,7 +101,8 @@ class TiledAttention:
 def _multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Batched product over the first two dimensions."""
     product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1).contiguous())
-    return product.reshape(*left.shape[:-1], right.shape[-1])
+    output: torch.Tensor = product.reshape(*left.shape[:-1], right.shape[-1])
+    return output
 
 
 def _visible(positions: torch.Tensor, first_key: int, window: int | None) -> torch.Tensor:

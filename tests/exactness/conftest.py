@@ -16,7 +16,17 @@ from engine.sequence import Sequence
 from engine.tokenizer import Detokenizer, Tokenizer
 from engine.types import FinishReason, SamplingParams, SpeculationMode, SpeculationParams, TokenLogprob
 
-NUM_PROMPTS = 40
+
+@dataclass(frozen=True)
+class Size:
+    """How much of the default model a comparison takes: forty prompts in full, enough to see a fault otherwise."""
+
+    num_prompts: int
+    num_tokens: int
+    num_tokens_against_transformers: int
+
+
+SIZES = {"quick": Size(12, 16, 40), "full": Size(40, 32, 128)}
 
 
 @dataclass(frozen=True)
@@ -48,9 +58,9 @@ class RealModel:
         self.loaded: LoadedModel = load_model(self.config, lambda stage, fraction: None)
         self.tokenizer = Tokenizer(self.loaded.tokenizer)
 
-    def prompts(self) -> list[list[int]]:
-        """The shorter ones of our own prompt set, through the chat template."""
-        texts = sorted((prompt.text for prompt in load_prompts()), key=len)[:NUM_PROMPTS]
+    def prompts(self, number: int) -> list[list[int]]:
+        """The shortest ones of our own prompt set, through the chat template."""
+        texts = sorted((prompt.text for prompt in load_prompts()), key=len)[:number]
         return [
             self.tokenizer.encode(self.tokenizer.render_chat([{"role": "user", "content": text}])) for text in texts
         ]
@@ -100,6 +110,11 @@ def run(core: EngineCore, sequences: list[Sequence], *, num_at_once: int) -> tup
             )
             num_running -= output.finish_reason is not None
     return [answers[sequence.request_id] for sequence in sequences], totals
+
+
+@pytest.fixture(scope="session")
+def size(request: pytest.FixtureRequest) -> Size:
+    return SIZES[request.config.getoption("--exactness")]
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,8 @@ from transformers import PreTrainedModel
 
 from engine.model.loading import load_model
 from engine.types import SamplingParams
-from tests.exactness.conftest import Answer, RealModel, Totals, run
+from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
-NUM_TOKENS = 24
 DRAFT_LENGTHS = (1, 4, 8)
 
 SETTINGS: dict[str, dict[str, object]] = {
@@ -34,17 +33,16 @@ VARIED: list[dict[str, object]] = [
 ]
 
 
-def _params(index: int, overrides: dict[str, object]) -> SamplingParams:
-    return SamplingParams(**{"seed": 1000 + index, "max_tokens": NUM_TOKENS} | overrides)  # type: ignore[arg-type]
-
-
 class Case:
-    """Forty prompts with their parameters, and what plain decoding alone gives for each."""
+    """Prompts with their parameters, and what plain decoding alone gives for each."""
 
-    def __init__(self, model: RealModel, settings: list[dict[str, object]]) -> None:
+    def __init__(self, model: RealModel, size: Size, settings: list[dict[str, object]]) -> None:
         self._model = model
-        self._prompts = model.prompts()
-        self._params = [_params(i, settings[i % len(settings)]) for i in range(len(self._prompts))]
+        self._prompts = model.prompts(size.num_prompts)
+        self._params = [
+            SamplingParams(seed=1000 + i, max_tokens=size.num_tokens, **settings[i % len(settings)])  # type: ignore[arg-type]
+            for i in range(size.num_prompts)
+        ]
         self.expected, _ = self.run(0, num_at_once=1, enable_prefix_caching=False)
 
     def run(self, draft_length: int, *, num_at_once: int, **engine: object) -> tuple[list[Answer], Totals]:
@@ -56,9 +54,9 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=[*SETTINGS, "varied"])
-def case(request: pytest.FixtureRequest, real_model: RealModel) -> Case:
+def case(request: pytest.FixtureRequest, real_model: RealModel, size: Size) -> Case:
     settings = VARIED if request.param == "varied" else [SETTINGS[request.param]]
-    return Case(real_model, settings)
+    return Case(real_model, size, settings)
 
 
 @pytest.mark.parametrize("num_at_once", [1, 16])
@@ -83,14 +81,15 @@ def test_prefix_cache_and_chunked_prefill_change_nothing(case: Case) -> None:
     assert totals.num_cached_tokens > 0
 
 
-def test_greedy_equals_transformers(real_model: RealModel) -> None:
-    prompts = real_model.prompts()[::2]
-    params = SamplingParams(seed=0, temperature=0.0, max_tokens=128)
+def test_greedy_equals_transformers(real_model: RealModel, size: Size) -> None:
+    prompts = real_model.prompts(size.num_prompts)[::2]
+    num_tokens = size.num_tokens_against_transformers
+    params = SamplingParams(seed=0, temperature=0.0, max_tokens=num_tokens)
     sequences = [real_model.sequence(str(i), prompt, 8, params) for i, prompt in enumerate(prompts)]
     answers, _ = run(real_model.engine(), sequences, num_at_once=16)
     untouched = load_model(real_model.config, lambda stage, fraction: None).model
     for prompt, answer in zip(prompts, answers, strict=True):
-        assert answer.token_ids == _generate(untouched, prompt, max_tokens=128)
+        assert answer.token_ids == _generate(untouched, prompt, max_tokens=num_tokens)
 
 
 def _generate(model: PreTrainedModel, prompt: list[int], *, max_tokens: int) -> list[int]:
