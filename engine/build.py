@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-import psutil
 import torch
 
 from engine.config import EngineConfig
@@ -13,7 +13,8 @@ from engine.errors import ConfigError
 from engine.model.attention import AttentionBackend
 from engine.model.cuda_attention import VarlenAttention, has_paged_varlen
 from engine.model.kv_pool import KVPool
-from engine.model.loading import LoadedModel
+from engine.model.loading import LoadedModel, available_bytes
+from engine.model.native_attention import open_native_attention
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, kv_shape
 from engine.model.tiled_attention import TiledAttention
@@ -47,7 +48,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     if device.type == "cpu":
         stabilise(model)
     pool = _build_pool(config, loaded)
-    runner = ModelRunner(model, pool, _build_attention(device))
+    runner = ModelRunner(model, pool, _build_attention(loaded, config.cache_dir))
     scheduler = Scheduler(
         BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
         max_num_seqs=config.max_num_seqs,
@@ -85,10 +86,11 @@ def _build_drafter(config: EngineConfig) -> Drafter:
             return SuffixDrafter()
 
 
-def _build_attention(device: torch.device) -> AttentionBackend:
-    if device.type == "cuda" and has_paged_varlen():
-        return VarlenAttention()
-    return TiledAttention()
+def _build_attention(loaded: LoadedModel, cache_dir: Path) -> AttentionBackend:
+    if loaded.device.type == "cuda":
+        return VarlenAttention() if has_paged_varlen() else TiledAttention()
+    _, _, head_dim = kv_shape(loaded.model)
+    return open_native_attention(cache_dir, head_dim=head_dim, dtype=loaded.dtype) or TiledAttention()
 
 
 def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
@@ -120,19 +122,13 @@ def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
     )
 
 
-def _available_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
-
-
 def _default_kv_bytes(device: torch.device) -> int:
-    share = int(_available_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
+    share = int(available_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
     return min(share, _MOST_CPU_KV_BYTES) if device.type == "cpu" else share
 
 
 def _check_available(budget: int, device: torch.device) -> None:
-    available = _available_bytes(device)
+    available = available_bytes(device)
     if budget > available:
         raise ConfigError(
             f"kv_cache_memory is {budget / 2**20:.0f} MiB, "

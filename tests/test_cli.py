@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -268,3 +269,12 @@ def test_bench_measures_and_reports(folder: Path, tmp_path: Path, capsys: pytest
     assert main([*words, "--num-warmup", "0", "--device", "cpu", "--threads", "1", "--json", str(written)]) == 0
     assert "qa" in capsys.readouterr().out
     assert json.loads(written.read_text())["context"]["command"].startswith(f"draftahead bench {folder}")
+
+
+def test_the_readme_knows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("serve", "--help")
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+    table = readme.partition("## Options")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(--[a-z-]+)", table)) == flags

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
@@ -88,3 +91,12 @@ def stable_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: floa
     model = tiny_llama(seed, vocab_size=vocab_size, sharpness=sharpness)
     stabilise(model)
     return model
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tiny tensors gain nothing from a second thread, and lose much where it has to wait for a core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -9,7 +9,6 @@ import torch
 
 from engine.model.kv_pool import KVPool
 from engine.scheduling.scheduler import ScheduledBatch
-from engine.speculation.verifier import scored_positions
 from engine.types import Draft
 
 
@@ -55,7 +54,7 @@ def build_forward_batch(batch: ScheduledBatch, drafts: Seq[Draft], pool: KVPool,
         positions += span
         table, size = sequence.block_table, pool.block_size
         slots += [table[p // size] * size + p % size for p in span]
-        logit_rows += [first_row + p - start for p in range(*scored_positions(entry))]
+        logit_rows += [first_row + position - start for position in entry.scored_positions]
         if entry.samples:
             logit_rows += range(first_row + entry.num_tokens - 1, first_row + len(tokens))
         row_counts.append(len(tokens))

@@ -119,7 +119,7 @@ def _readable(path: Path) -> Iterator[None]:
     # The readers raise whatever they stumble over in a malformed file, from struct.error to MemoryError.
     except Exception as error:
         reason = str(error).split("\n")[0] or type(error).__name__
-        raise ConfigError(f"{path} cannot be read as a GGUF model: {reason}") from error
+        raise ConfigError(f"{path} cannot be read as a GGUF model, it may be damaged or cut off: {reason}") from error
 
 
 def _check_space(path: Path, folder: Path, num_bytes: int) -> None:

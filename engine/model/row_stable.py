@@ -17,7 +17,7 @@ from torch.nn import functional
 from engine.errors import ConfigError
 
 # Tried at start. 1 is worth having, as plain decoding of one stream has one row; the rest is a grid for padding.
-CANDIDATE_ROW_COUNTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+CANDIDATE_ROW_COUNTS = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
 class RowStableLinear(nn.Module):

@@ -72,8 +72,8 @@ class TiledAttention:
         num_tiles, num_kv_heads = len(plan.rows), keys.shape[1]
         group, head_dim = query.shape[1] // num_kv_heads, query.shape[2]
         # [tiles, kv_heads, QUERY_TILE * group, head_dim]: the heads that share a key head are rows of one product.
-        tiles = query.float()[plan.rows].unflatten(2, (num_kv_heads, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
-        tiles = (tiles * options.scale).contiguous()
+        tiles = query.float()[plan.rows].view(num_tiles, QUERY_TILE, num_kv_heads, group, head_dim)
+        tiles = (tiles.transpose(1, 2) * options.scale).reshape(num_tiles, num_kv_heads, QUERY_TILE * group, head_dim)
         best = torch.full((*tiles.shape[:3], 1), -math.inf, device=query.device)
         total = torch.zeros_like(best)
         output = torch.zeros_like(tiles)
@@ -94,7 +94,7 @@ class TiledAttention:
             total[:active] = total[:active] * decay + weights.sum(dim=-1, keepdim=True)
             output[:active] = output[:active] * decay + _multiply(weights, value)
             best[:active] = peak
-        output = (output / total).unflatten(2, (QUERY_TILE, group)).permute(0, 2, 1, 3, 4)
+        output = (output / total).view(num_tiles, num_kv_heads, QUERY_TILE, group, head_dim).transpose(1, 2)
         return output.reshape(num_tiles * QUERY_TILE, num_kv_heads * group, head_dim)[plan.flat].to(query.dtype)
 
 

@@ -39,6 +39,15 @@ class ScheduledSequence:
     def samples(self) -> bool:
         return self.catches_up and self.sequence.num_remaining_tokens > 0
 
+    @property
+    def scored_positions(self) -> range:
+        """Positions whose logits score the prompt token behind them; empty unless the request asked for that."""
+        sequence = self.sequence
+        if not sequence.needs_prompt_logprobs:
+            return range(0)
+        first = max(sequence.num_computed_tokens, len(sequence.prompt_logprobs) - 1)
+        return range(first, min(sequence.num_computed_tokens + self.num_tokens, sequence.num_prompt_tokens - 1))
+
 
 @dataclass(slots=True)
 class ScheduledBatch:

@@ -29,12 +29,12 @@ class Verifier:
     def verify(self, batch: ScheduledBatch, drafts: Seq[Draft], logits: torch.Tensor) -> list[Verdict]:
         """
         Args:
-            logits: ``[num_rows, vocab_size]``: for each entry in order the rows of ``score_rows``, then, if it samples,
+            logits: ``[num_rows, vocab_size]``: for each entry in order its ``scored_positions``, then, if it samples,
                 one row for its last confirmed token and one for each draft token.
         """
         rows: list[SamplingRow | ScoreRow] = []
         for entry, draft in zip(batch, drafts, strict=True):
-            rows += score_rows(entry)
+            rows += _score_rows(entry)
             if entry.samples:
                 rows += [SamplingRow(entry.sequence, draft.token_ids[:i]) for i in range(len(draft.token_ids) + 1)]
         if not rows:
@@ -44,29 +44,13 @@ class Verifier:
         return [_judge(entry, draft, drawn) for entry, draft in zip(batch, drafts, strict=True)]
 
 
-def score_rows(entry: ScheduledSequence) -> list[ScoreRow]:
-    """The rows of this step's prompt tokens whose successor is a prompt token yet to be scored."""
-    sequence = entry.sequence
-    if not sequence.needs_prompt_logprobs:
-        return []
-    assert sequence.params.prompt_logprobs is not None
-    scored = range(*scored_positions(entry))
-    return [ScoreRow(sequence.token_ids[p + 1], sequence.params.prompt_logprobs) for p in scored]
-
-
-def scored_positions(entry: ScheduledSequence) -> tuple[int, int]:
-    """The interval of positions that ``score_rows`` covers."""
-    sequence = entry.sequence
-    if not sequence.needs_prompt_logprobs:
-        return 0, 0
-    first = max(sequence.num_computed_tokens, len(sequence.prompt_logprobs) - 1)
-    last = min(sequence.num_computed_tokens + entry.num_tokens, sequence.num_prompt_tokens - 1)
-    return first, max(first, last)
+def _score_rows(entry: ScheduledSequence) -> list[ScoreRow]:
+    num_top = entry.sequence.params.prompt_logprobs or 0
+    return [ScoreRow(entry.sequence.token_ids[position + 1], num_top) for position in entry.scored_positions]
 
 
 def _judge(entry: ScheduledSequence, draft: Draft, drawn: Iterator[tuple[int, TokenLogprob | None]]) -> Verdict:
-    first, last = scored_positions(entry)
-    scores = tuple(logprob for _, logprob in islice(drawn, last - first) if logprob is not None)
+    scores = tuple(logprob for _, logprob in islice(drawn, len(entry.scored_positions)) if logprob is not None)
     if not entry.samples:
         return Verdict(prompt_logprobs=scores)
     rows = list(islice(drawn, len(draft.token_ids) + 1))

@@ -134,6 +134,15 @@ class TestTokenizer:
         with pytest.raises(ConfigError, match="WordPiece"):
             Tokenizer(vocabularies.word_pieces())
 
+    def test_added_tokens_that_are_not_spelled_in_bytes(self) -> None:
+        added = vocabularies.byte_level()
+        added.add_tokens(["two words", "日é"])
+        tokenizer = Tokenizer(added)
+        token_ids = tokenizer.encode("a two words日é, two words")
+        assert {len(added) - 2, len(added) - 1} < set(token_ids)
+        assert run(tokenizer, token_ids) == (tokenizer.decode(token_ids), None)
+        assert tokenizer.decode(token_ids).count("two words") == 2
+
 
 @TOKENIZERS
 class TestJoinedText:

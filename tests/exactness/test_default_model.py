@@ -15,6 +15,8 @@ from engine.types import SamplingParams
 from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
 DRAFT_LENGTHS = (1, 4, 8)
+BLOCK_SIZE = 16
+KV_BYTES_PER_TOKEN = 2 * 30 * 3 * 64 * 4  # keys and values, layers, key-value heads, head dimension, float32
 
 SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {"temperature": 0.0},
@@ -45,6 +47,16 @@ class Case:
         ]
         self.expected, _ = self.run(0, num_at_once=1, enable_prefix_caching=False)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        return max(map(len, self._prompts)) + self._params[0].max_tokens
+
+    def num_bytes(self, *, share: float) -> int:
+        """KV memory for a share of the tokens of the first sixteen requests, and for the longest at least."""
+        total = sum(len(prompt) + self._params[0].max_tokens for prompt in self._prompts[:16])
+        return KV_BYTES_PER_TOKEN * max(int(share * total), self.longest + 2 * BLOCK_SIZE)
+
     def run(self, draft_length: int, *, num_at_once: int, **engine: object) -> tuple[list[Answer], Totals]:
         sequences = [
             self._model.sequence(f"request-{i}", prompt, draft_length, params)
@@ -68,9 +80,7 @@ def test_suffix_drafts_change_nothing(case: Case, draft_length: int, num_at_once
 
 
 def test_preemption_changes_nothing(case: Case) -> None:
-    # About a third of what 16 requests of this size would fill.
-    small = {"max_model_len": 512, "kv_cache_memory": 1100 * 46_080, "num_speculative_tokens": 8}
-    answers, totals = case.run(8, num_at_once=16, **small)
+    answers, totals = case.run(8, num_at_once=16, kv_cache_memory=case.num_bytes(share=0.4), max_model_len=case.longest)
     assert answers == case.expected
     assert totals.num_preemptions > 0
 

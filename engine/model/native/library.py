@@ -1,0 +1,84 @@
+"""Compiles and loads our C++ once for this machine. Knows compilers; refuses to know what the functions compute."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_SOURCE = "paged_attention.cpp"
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-Wno-psabi")
+_TIMEOUT_SECONDS = 120
+
+
+def load_native(cache_dir: Path) -> ctypes.CDLL | None:
+    """The compiled library; None, with one line in the log that says why, where it cannot be had."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        logger.warning("no C++ compiler found: attention runs in plain torch, which is slower")
+        return None
+    source = resources.files("engine.model.native") / _SOURCE
+    path = cache_dir.expanduser() / "native" / f"{_fingerprint(source.read_bytes(), compiler)}.so"
+    try:
+        if not path.exists():
+            with resources.as_file(source) as file:
+                _compile(compiler, file, path)
+        return ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = getattr(error, "stderr", None) or str(error)
+        logger.warning("compiling failed, so attention runs in plain torch, which is slower: %s", reason.strip()[:500])
+        return None
+
+
+def _fingerprint(source: bytes, compiler: str) -> str:
+    """Changes with the source, the compiler and the processor: ``-march=native`` code must not meet another one."""
+    parts = (
+        source,
+        os.path.realpath(compiler).encode(),
+        " ".join(_FLAGS).encode(),
+        _processor(),
+        torch.__version__.encode(),
+    )
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
+
+
+def _processor() -> bytes:
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().split(b"\n")
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}".encode()
+    return b"\n".join(sorted({line for line in lines if line.startswith((b"flags", b"model name", b"Features"))}))
+
+
+def _compile(compiler: str, source: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    object_file = path.with_suffix(f".{os.getpid()}.o")
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        _run([compiler, *_FLAGS, "-c", str(source), "-o", str(object_file)])
+        _run([compiler, "-shared", str(object_file), *_openmp_of_torch(), "-o", str(partial)])
+        partial.rename(path)  # whole or not at all, whoever else compiles at the same time
+    finally:
+        object_file.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+def _openmp_of_torch() -> list[str]:
+    """Link against the OpenMP that torch brings: two of them in one process would fight over the cores."""
+    folder = Path(torch.__file__).parent / "lib"
+    found = [*folder.glob("libgomp*.so*"), *folder.glob("libiomp5*.so*")]
+    return [str(found[0])] if found else ["-fopenmp"]
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)

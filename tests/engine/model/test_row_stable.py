@@ -1,0 +1,148 @@
+"""Linear layers whose rows do not depend on how many others there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine.errors import ConfigError
+from engine.model import row_stable
+from engine.model.row_stable import CANDIDATE_ROW_COUNTS, RowStableLinear, agreeing_row_counts, stabilise
+
+MOST = CANDIDATE_ROW_COUNTS[-1]
+
+
+def make_linear(inputs: int = 48, outputs: int = 40, *, bias: bool = True, seed: int = 0) -> nn.Linear:
+    torch.manual_seed(seed)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[torch.Tensor], torch.Tensor]], list[int]]:
+    """Replace the matrix library by one that adds an error to each result; gives the list of row counts it saw."""
+
+    def replace(error: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
+        seen: list[int] = []
+
+        def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+            seen.append(len(rows))
+            # One row at a time, so that the error alone makes a difference.
+            exact = torch.cat([functional.linear(row.unsqueeze(0), weight, bias) for row in rows])
+            return exact + error(rows)
+
+        monkeypatch.setattr(row_stable, "functional", SimpleNamespace(linear=linear, pad=functional.pad))
+        return seen
+
+    return replace
+
+
+def by_count(error: Callable[[int], float]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda rows: torch.full((len(rows), 1), error(len(rows)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("num_rows", [0, 1, 3, 4, 5, 63, 64, 65, 256, 257, 600])
+def test_padding_and_splitting_change_no_number(num_rows: int, bias: bool) -> None:
+    linear = make_linear(bias=bias)
+    x = torch.randn(num_rows, 48)
+    result = RowStableLinear(linear, (4, 16, 64))(x)
+    assert result.shape == (num_rows, 40)
+    torch.testing.assert_close(result, functional.linear(x, linear.weight, linear.bias), rtol=1e-5, atol=1e-5)
+
+
+def test_leading_dimensions_are_kept() -> None:
+    linear = make_linear()
+    x = torch.randn(2, 5, 48)
+    torch.testing.assert_close(RowStableLinear(linear, (8,))(x), linear(x), rtol=1e-5, atol=1e-5)
+
+
+def test_only_the_buckets_reach_the_library(library: Any) -> None:
+    seen = library(by_count(lambda count: 0.0))
+    layer = RowStableLinear(make_linear(), (4, 16))
+    for num_rows, counts in {1: [4], 4: [4], 5: [16], 16: [16], 17: [16, 4], 40: [16, 16, 16], 36: [16, 16, 4]}.items():
+        seen.clear()
+        layer(torch.randn(num_rows, 48))
+        assert seen == counts
+
+
+def test_parameters_are_shared_and_not_copied() -> None:
+    linear = make_linear()
+    layer = RowStableLinear(linear, (4,))
+    assert layer.weight is linear.weight
+    assert layer.bias is linear.bias
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(64, 96), (96, 64), (64, 300)])
+def test_rows_are_the_same_bits_in_every_number_and_place(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    linear = make_linear(*shape).to(dtype)
+    layer = RowStableLinear(linear, agreeing_row_counts(linear))
+    x = torch.randn(300, shape[0]).to(dtype)
+    with torch.inference_mode():
+        alone = torch.cat([layer(row.unsqueeze(0)) for row in x])
+        for num_rows in (2, 3, 7, 9, 16, 17, 33, 100, 255, 300):
+            assert torch.equal(layer(x[:num_rows]), alone[:num_rows])
+            assert torch.equal(layer(x[-num_rows:]), alone[-num_rows:])
+
+
+def test_row_counts_that_differ_are_kept_apart(library: Any) -> None:
+    library(by_count(lambda count: 0.5 if count < 8 else 0.0))
+    assert agreeing_row_counts(make_linear()) == tuple(n for n in CANDIDATE_ROW_COUNTS if n >= 8)
+
+
+def test_the_largest_group_wins_even_if_its_members_do_not_lie_together(library: Any) -> None:
+    odd = {2, 16, 96}
+    library(by_count(lambda count: 0.5 if count in odd else 0.0))
+    assert agreeing_row_counts(make_linear()) == tuple(n for n in CANDIDATE_ROW_COUNTS if n not in odd)
+
+
+def test_a_row_count_whose_last_rows_go_another_way_is_left_out(library: Any) -> None:
+    """A kernel for tiles of 32 rows, with another one for what is left over."""
+
+    def error(rows: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(len(rows)).unsqueeze(1)
+        return torch.where(place < len(rows) // 32 * 32, 0.0, 0.5)
+
+    library(error)
+    assert agreeing_row_counts(make_linear()) == tuple(n for n in CANDIDATE_ROW_COUNTS if n % 32 == 0)
+
+
+def test_a_row_count_whose_middle_rows_go_another_way_is_left_out(library: Any) -> None:
+    """The same backwards and forwards, and still not the same wherever a row stands."""
+
+    def error(rows: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(len(rows))
+        middle = (place >= 32) & (place < len(rows) - 32)
+        return torch.where(middle, 0.5, 0.0).unsqueeze(1)
+
+    library(error)
+    assert agreeing_row_counts(make_linear()) == tuple(n for n in CANDIDATE_ROW_COUNTS if n <= 64)
+
+
+def test_a_library_that_never_agrees_with_itself_is_refused(library: Any) -> None:
+    calls = iter(range(10**6))
+    library(lambda rows: torch.full((len(rows), 1), float(next(calls))))
+    with pytest.raises(ConfigError, match="48 x 40 in torch.float32"):
+        agreeing_row_counts(make_linear())
+
+
+class Odd(nn.Linear):
+    """A layer that computes something else."""
+
+
+def test_every_plain_linear_layer_of_a_model_is_replaced_and_nothing_else() -> None:
+    model = nn.Sequential(make_linear(), nn.ReLU(), nn.Sequential(make_linear(40, 8), Odd(8, 8)))
+    x = torch.randn(3, 48)
+    before = model(x)
+    stabilise(model)
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(RowStableLinear) == 2
+    assert kinds.count(Odd) == 1
+    assert kinds.count(nn.Linear) == 0
+    torch.testing.assert_close(model(x), before, rtol=1e-5, atol=1e-5)

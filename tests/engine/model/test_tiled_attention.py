@@ -1,0 +1,146 @@
+"""Attention over tiles: right to float32 against a naive loop in float64, and the same bits in every batch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from engine.model.attention import AttentionOptions
+from engine.model.tiled_attention import TiledAttention
+from tests.engine.model.paged_cases import HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, PagedTexts, Rows
+
+PLAIN = AttentionOptions(HEAD_DIM**-0.5)
+OPTIONS = [
+    PLAIN,
+    AttentionOptions(0.5, window=7),
+    AttentionOptions(0.5, window=130),
+    AttentionOptions(0.5, softcap=2.0),
+    AttentionOptions(0.3, window=64, softcap=1.0),
+]
+
+
+def attend(texts: PagedTexts, parts: list[Rows], options: AttentionOptions = PLAIN) -> torch.Tensor:
+    backend = TiledAttention()
+    plan = backend.plan(texts.batch(parts), texts.block_size)
+    return backend.attend(texts.query(parts), texts.keys, texts.values, plan, options)
+
+
+def attend_slowly(texts: PagedTexts, parts: list[Rows], options: AttentionOptions) -> torch.Tensor:
+    rows = []
+    for sequence, first, end in parts:
+        slots = texts.slots(sequence, 0, end)
+        keys, values = texts.keys[slots].double(), texts.values[slots].double()
+        for position in range(first, end):
+            start = 0 if options.window is None else max(0, position - options.window + 1)
+            heads = []
+            for head in range(NUM_HEADS):
+                kv_head = head // (NUM_HEADS // NUM_KV_HEADS)
+                query = texts.queries[sequence][position, head].double()
+                scores = keys[start : position + 1, kv_head] @ query * options.scale
+                if options.softcap is not None:
+                    scores = options.softcap * (scores / options.softcap).tanh()
+                heads.append(scores.softmax(0) @ values[start : position + 1, kv_head])
+            rows.append(torch.stack(heads))
+    return torch.stack(rows)
+
+
+MIXED: list[Rows] = [(0, 0, 40), (1, 299, 300), (2, 120, 137), (3, 127, 129), (4, 0, 1), (5, 250, 259)]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("block_size", [1, 4, 16, 48])
+def test_it_computes_attention(block_size: int, options: AttentionOptions) -> None:
+    """Prefill, decode, chunk, verify and single rows, grouped heads, across block and tile boundaries."""
+    texts = PagedTexts([40, 300, 150, 129, 1, 259], block_size=block_size)
+    exact = attend_slowly(texts, MIXED, options)
+    torch.testing.assert_close(attend(texts, MIXED, options).double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_small_types_are_rounded_once_at_the_end(dtype: torch.dtype) -> None:
+    texts = PagedTexts([40, 300, 150, 129, 1, 259], block_size=16, dtype=dtype)
+    result = attend(texts, MIXED)
+    assert result.dtype == dtype
+    exact = attend_slowly(texts, MIXED, PLAIN)
+    torch.testing.assert_close(result.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-4)
+
+
+def test_garbage_behind_the_last_row_is_not_read() -> None:
+    texts = PagedTexts([100, 300], block_size=16)
+    parts: list[Rows] = [(0, 30, 40), (1, 200, 201)]
+    before = attend(texts, parts)
+    for sequence, length, end in ((0, 100, 40), (1, 300, 201)):
+        beyond = texts.slots(sequence, end, length)
+        texts.keys[beyond] = 1e30
+        texts.values[beyond] = 1e30
+    assert torch.equal(attend(texts, parts), before)
+
+
+LENGTHS = [3, 17, 40, 64, 100, 127, 128, 129, 140, 200, 256, 257, 280, 300, 310, 320]
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16])
+def texts(request: pytest.FixtureRequest) -> PagedTexts:
+    return PagedTexts(LENGTHS, block_size=16, dtype=request.param)
+
+
+def rows_alone(texts: PagedTexts, sequence: int, options: AttentionOptions) -> torch.Tensor:
+    """Every row of a sequence in a forward of its own: plain decoding."""
+    return torch.cat([attend(texts, [(sequence, p, p + 1)], options) for p in range(LENGTHS[sequence])])
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[4]])
+def test_the_same_bits_however_the_rows_are_cut(texts: PagedTexts, options: AttentionOptions) -> None:
+    alone = rows_alone(texts, 13, options)
+    for size in (2, 5, 9, 16, 17, 100, 300):
+        chunks = [(13, first, min(first + size, 300)) for first in range(0, 300, size)]
+        cut = torch.cat([attend(texts, [chunk], options) for chunk in chunks])
+        assert torch.equal(cut, alone), f"chunks of {size}"
+
+
+def test_the_same_bits_with_two_threads(texts: PagedTexts) -> None:
+    parts = [(i, max(0, length - 40), length) for i, length in enumerate(LENGTHS)]
+    alone = attend(texts, parts)
+    torch.set_num_threads(2)
+    assert torch.equal(attend(texts, parts), alone)
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[4]])
+@pytest.mark.parametrize("num_rows", [1, 9, 17])
+def test_the_same_bits_among_fifteen_neighbours(texts: PagedTexts, options: AttentionOptions, num_rows: int) -> None:
+    """Everybody's last rows in one forward: each is what it is alone, one row at a time, and in any order."""
+    parts = [(i, max(0, length - num_rows), length) for i, length in enumerate(LENGTHS)]
+    together = attend(texts, parts, options).split([end - first for _, first, end in parts])
+    backward = attend(texts, parts[::-1], options).split([end - first for _, first, end in parts[::-1]])[::-1]
+    for (sequence, first, end), here, there in zip(parts, together, backward, strict=True):
+        single = torch.cat([attend(texts, [(sequence, p, p + 1)], options) for p in range(first, end)])
+        assert torch.equal(here, single)
+        assert torch.equal(there, single)
+
+
+def test_the_same_bits_beside_a_long_prefill(texts: PagedTexts) -> None:
+    alone = attend(texts, [(3, 60, 64)])
+    crowded = attend(texts, [(15, 0, 320), (3, 60, 64), (11, 3, 250)])[320:324]
+    assert torch.equal(crowded, alone)
+
+
+def test_the_same_bits_wherever_the_blocks_are() -> None:
+    """Another block size puts everything elsewhere; the numbers in the slots are the same."""
+    small, large = PagedTexts([300, 200], block_size=4), PagedTexts([300, 200], block_size=64)
+    for sequence, length in ((0, 300), (1, 200)):
+        here, there = small.slots(sequence, 0, length), large.slots(sequence, 0, length)
+        large.keys[there], large.values[there] = small.keys[here], small.values[here]
+        large.queries[sequence] = small.queries[sequence]
+    parts: list[Rows] = [(0, 290, 300), (1, 0, 200)]
+    assert torch.equal(attend(small, parts), attend(large, parts))
+
+
+def test_very_large_scores_stay_finite() -> None:
+    texts = PagedTexts([300], block_size=16)
+    options = AttentionOptions(1000.0)
+    result = attend(texts, [(0, 0, 300)], options)
+    assert bool(result.isfinite().all())
+    exact = attend_slowly(texts, [(0, 0, 300)], options)
+    assert math.isclose(float((result.double() - exact).abs().median()), 0.0, abs_tol=1e-4)
