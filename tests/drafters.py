@@ -11,8 +11,8 @@ from engine.sequence import Sequence
 from engine.types import Draft, Verdict
 
 
-class _Guesser:
-    """Proposes as many tokens as it may, each by ``_guess``."""
+class Guesser:
+    """Proposes as many tokens as it may, each by ``guess``."""
 
     def propose(self, batch: ScheduledBatch) -> list[Draft]:
         return [self._draft(entry.sequence, entry.max_draft_length) for entry in batch]
@@ -26,37 +26,37 @@ class _Guesser:
     def _draft(self, sequence: Sequence, length: int) -> Draft:
         tokens: list[int] = []
         while len(tokens) < length:
-            tokens.append(self._guess(sequence, tokens))
+            tokens.append(self.guess(sequence, tokens))
         return Draft(tuple(tokens), (0.5,) * len(tokens), "test")
 
-    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
         raise NotImplementedError
 
 
-class RandomDrafter(_Guesser):
+class RandomDrafter(Guesser):
     """Any token of the vocabulary."""
 
     def __init__(self, vocab_size: int, seed: int = 0) -> None:
         self._vocab_size = vocab_size
         self._random = random.Random(seed)
 
-    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
         return self._random.randrange(self._vocab_size)
 
 
-class ReplayDrafter(_Guesser):
+class ReplayDrafter(Guesser):
     """Knows what each request will say, and keeps on past the end with nonsense."""
 
     def __init__(self, answers: dict[str, list[int]]) -> None:
         self._answers = answers
 
-    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
         answer = self._answers[sequence.request_id]
         index = sequence.num_output_tokens + len(draft)
         return answer[index] if index < len(answer) else 1
 
 
-class SometimesRightDrafter(_Guesser):
+class SometimesRightDrafter(Guesser):
     """Knows the target, and is wrong with a given chance at every token."""
 
     def __init__(self, target: Callable[[list[int]], int], vocab_size: int, *, accuracy: float, seed: int = 0) -> None:
@@ -65,7 +65,7 @@ class SometimesRightDrafter(_Guesser):
         self._accuracy = accuracy
         self._random = random.Random(seed)
 
-    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
         if self._random.random() < self._accuracy:
             return self._target(sequence.token_ids + draft)
         return self._random.randrange(self._vocab_size)

@@ -17,7 +17,7 @@ from engine.scheduling.block_manager import NULL_BLOCK, BlockManager
 from engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
-from engine.speculation.verifier import Verifier, scored_positions
+from engine.speculation.verifier import Verifier
 from engine.types import Draft, TokenLogprob
 
 VOCAB_SIZE = 6
@@ -82,7 +82,7 @@ class ScriptedRunner:
             for position, token_id in enumerate(rows, start):
                 context.append(hash((*context, token_id)))
                 self.slots[self._slot(sequence.block_table, position)] = context[-1]
-            wanted = list(range(*scored_positions(entry)))
+            wanted = list(entry.scored_positions)
             if entry.samples:
                 wanted += range(start + entry.num_tokens - 1, start + len(rows))
             choices += [token_after(digest) for position in wanted if (digest := context[position]) is not None]

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from engine.core import EngineCore
+from engine.model.attention import AttentionBackend
 from engine.model.kv_pool import KVPool
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, kv_shape
@@ -55,6 +56,7 @@ def build_core(
     model: PreTrainedModel,
     *,
     drafter: Drafter | None = None,
+    attention: AttentionBackend | None = None,
     num_blocks: int = 256,
     block_size: int = 4,
     max_num_seqs: int = 16,
@@ -81,7 +83,7 @@ def build_core(
         ),
         controller=FixedDraftLength(),
         drafter=drafter or NullDrafter(),
-        runner=ModelRunner(model, pool, TiledAttention()),
+        runner=ModelRunner(model, pool, attention or TiledAttention()),
         verifier=Verifier(Sampler(end_token_ids)),
         end_token_ids=end_token_ids,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -68,7 +68,9 @@ class RealModel:
     def engine(self, **overrides: object) -> EngineCore:
         """A fresh engine: its own blocks, cache and drafter."""
         settings = {name: getattr(self.config, name) for name in EngineConfig.__slots__} | overrides
-        core, _ = build_engine(EngineConfig(**settings), self.loaded, "default")  # type: ignore[arg-type]
+        config = EngineConfig(**settings)  # type: ignore[arg-type]
+        loaded = replace(self.loaded, max_model_len=config.max_model_len)
+        core, _ = build_engine(config, loaded, "default")
         return core
 
     def sequence(self, request_id: str, prompt: list[int], draft_length: int, params: SamplingParams) -> Sequence:

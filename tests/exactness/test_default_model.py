@@ -15,7 +15,7 @@ from engine.types import SamplingParams
 from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
 DRAFT_LENGTHS = (1, 4, 8)
-BLOCK_SIZE = 16
+BLOCK_SIZE = 4
 KV_BYTES_PER_TOKEN = 2 * 30 * 3 * 64 * 4  # keys and values, layers, key-value heads, head dimension, float32
 
 SETTINGS: dict[str, dict[str, object]] = {
@@ -80,7 +80,9 @@ def test_suffix_drafts_change_nothing(case: Case, draft_length: int, num_at_once
 
 
 def test_preemption_changes_nothing(case: Case) -> None:
-    answers, totals = case.run(8, num_at_once=16, kv_cache_memory=case.num_bytes(share=0.4), max_model_len=case.longest)
+    # Small blocks, because a request is admitted with room for one more of them.
+    small = {"block_size": BLOCK_SIZE, "kv_cache_memory": case.num_bytes(share=0.4), "max_model_len": case.longest}
+    answers, totals = case.run(8, num_at_once=16, **small)
     assert answers == case.expected
     assert totals.num_preemptions > 0
 

@@ -11,26 +11,30 @@ from scipy import stats
 from transformers import PreTrainedModel
 
 from engine.sampling.noise import gumbel_noise
+from engine.sampling.sampler import Sampler
+from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
-from engine.types import SamplingParams
-from tests.drafters import RandomDrafter, ReplayDrafter, _Guesser
+from engine.speculation.verifier import Verifier
+from engine.types import Draft, SamplingParams
+from tests.drafters import Guesser, RandomDrafter, ReplayDrafter
 from tests.sequences import make_sequence, run
 from tests.tiny import build_core, one_thread, stable_llama
 
 VOCAB_SIZE = 24
 PROMPT = [3, 4, 5, 6]
 NUM_DRAWS = 4000
+NUM_MANY = 20_000  # what it takes to see a bias of two per cent
 SIGNIFICANCE = 1e-4
 
 
-class LikeliestDrafter(_Guesser):
+class LikeliestDrafter(Guesser):
     """Proposes the token that the target likes best, given the one before."""
 
     def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
         self._first, self._second = first, second
 
-    def _guess(self, sequence: Sequence, draft: list[int]) -> int:
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
         said = sequence.token_ids[sequence.num_prompt_tokens :] + draft
         return int((self._second[said[0]] if said else self._first).argmax())
 
@@ -93,7 +97,11 @@ def test_the_law_is_wide_enough_to_be_missed(law: tuple[np.ndarray, np.ndarray])
 @pytest.mark.parametrize("kind", ["none", "likeliest", "random"])
 def test_pairs_follow_the_model(model: PreTrainedModel, law: tuple[np.ndarray, np.ndarray], kind: str) -> None:
     first, second = law
-    drafters = {"none": NullDrafter(), "likeliest": LikeliestDrafter(*law), "random": RandomDrafter(VOCAB_SIZE)}
+    drafters: dict[str, Drafter] = {
+        "none": NullDrafter(),
+        "likeliest": LikeliestDrafter(*law),
+        "random": RandomDrafter(VOCAB_SIZE),
+    }
     counts, sequences = draw_pairs(model, drafters[kind], 0 if kind == "none" else 1)
     assert p_value(counts, first[:, None] * second) > SIGNIFICANCE
     assert p_value(counts.sum(1), first) > SIGNIFICANCE
@@ -133,22 +141,47 @@ def test_truncated_pairs_follow_the_truncated_model(model: PreTrainedModel, law:
 def sharpen(p: np.ndarray, params: SamplingParams) -> np.ndarray:
     q = p ** (1 / params.temperature)
     q = np.where(q >= np.sort(q, axis=-1)[..., -params.top_k, None], q, 0)
-    return q / q.sum(-1, keepdims=True)
+    return np.asarray(q / q.sum(-1, keepdims=True))
 
 
-def test_a_biased_rule_would_be_caught() -> None:
-    """Negative control: the draft's noise used again for the residual of a ratio test, and the honest rule beside it."""
-    rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.ones(VOCAB_SIZE), size=2)
-    shared, fresh = (
-        gumbel_noise([(seed, t) for seed in range(NUM_DRAWS)], VOCAB_SIZE, torch.device("cpu")).double().numpy()
-        for t in (0, 1)
-    )
-    draft = (np.log(q) + shared).argmax(1)
-    is_accepted = rng.random(NUM_DRAWS) < p[draft] / q[draft]
+@pytest.fixture(scope="module")
+def shared_noise() -> np.ndarray:
+    """The noise of many seeds at output index 0, which target and drafter may share only under sample and match."""
+    keys = [(seed, 0) for seed in range(NUM_MANY)]
+    return gumbel_noise(keys, VOCAB_SIZE, torch.device("cpu")).double().numpy()
+
+
+@pytest.fixture(scope="module")
+def p_and_q() -> tuple[np.ndarray, np.ndarray]:
+    p, q = np.random.default_rng(0).dirichlet(np.ones(VOCAB_SIZE), size=2)
+    return p, q
+
+
+def test_a_drafter_with_the_same_noise_does_not_pull_the_output(
+    shared_noise: np.ndarray, p_and_q: tuple[np.ndarray, np.ndarray]
+) -> None:
+    p, q = p_and_q
+    drafts = [Draft((int(token),)) for token in (np.log(q) + shared_noise).argmax(1)]
+    entries = [
+        ScheduledSequence(make_sequence(str(seed), [1], seed=seed, temperature=1.0), 1) for seed in range(NUM_MANY)
+    ]
+    logits = torch.tensor(np.log(p), dtype=torch.float32).expand(2 * NUM_MANY, -1)
+    verdicts = Verifier(Sampler(frozenset())).verify(ScheduledBatch(entries), drafts, logits)
+    firsts = np.bincount([verdict.token_ids[0] for verdict in verdicts], minlength=VOCAB_SIZE)
+    assert p_value(firsts, p) > SIGNIFICANCE
+    # Far more is accepted than drafts without the noise could hope for.
+    assert sum(verdict.num_accepted for verdict in verdicts) / NUM_MANY > 1.5 * float(p @ q)
+
+
+def test_a_biased_rule_would_be_caught(shared_noise: np.ndarray, p_and_q: tuple[np.ndarray, np.ndarray]) -> None:
+    """Negative control: a ratio test whose residual is drawn with the draft's noise, and one with noise of its own."""
+    p, q = p_and_q
+    fresh = gumbel_noise([(seed, 1) for seed in range(NUM_MANY)], VOCAB_SIZE, torch.device("cpu")).double().numpy()
+    draft = (np.log(q) + shared_noise).argmax(1)
+    is_accepted = np.random.default_rng(1).random(NUM_MANY) < p[draft] / q[draft]
     with np.errstate(divide="ignore"):
         residual = np.log(np.maximum(p - q, 0))
-    for noise, is_caught in ((shared, True), (fresh, False)):
+    for noise, is_caught in ((shared_noise, True), (fresh, False)):
         tokens = np.where(is_accepted, draft, (residual + noise).argmax(1))
         value = p_value(np.bincount(tokens, minlength=VOCAB_SIZE), p)
         assert (value < SIGNIFICANCE) == is_caught

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.core import EngineCore
+from engine.model.native_attention import open_native_attention
 from engine.model.row_stable import stabilise
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
@@ -229,6 +230,19 @@ def test_with_another_block_size(model: PreTrainedModel, plain: dict[str, Answer
         model, drafter=make_drafter("suffix", plain), block_size=block_size, num_blocks=2048 // block_size
     )
     assert answer_all(core, 8)[0] == plain
+
+
+def test_with_native_attention(model: PreTrainedModel, tmp_path_factory: pytest.TempPathFactory) -> None:
+    native = open_native_attention(tmp_path_factory.getbasetemp(), head_dim=16, dtype=torch.float32)
+    if native is None:
+        pytest.skip("no C++ compiler")
+    alone = {name: answer_of(run(build_core(model, attention=native), [request_for(name)])[name]) for name in REQUESTS}
+    for kind, length in (("none", 0), ("suffix", 8), ("random", 4), ("oracle", 4)):
+        for budget in (20, 128):
+            core = build_core(
+                model, drafter=make_drafter(kind, alone), attention=native, num_blocks=40, max_num_batched_tokens=budget
+            )
+            assert answer_all(core, length)[0] == alone
 
 
 def test_in_bfloat16(plain: dict[str, Answer]) -> None:

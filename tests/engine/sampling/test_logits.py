@@ -60,7 +60,8 @@ def truncate_slowly(logits: list[float], temperature: float, top_k: int, top_p: 
     weights = {token: math.exp((logits[token] - logits[order[0]]) / temperature) for token in order}
     kept = order[:top_k] if top_k else order
     if top_p < 1:
-        total, mass, nucleus = math.fsum(weights[token] for token in kept), 0.0, []
+        nucleus: list[int] = []
+        total, mass = math.fsum(weights[token] for token in kept), 0.0
         for token in kept:
             assume(abs(mass / total - top_p) > MARGIN or not nucleus)
             if mass / total < top_p:

@@ -191,7 +191,7 @@ def test_drafts_delay_no_admission() -> None:
 
 
 def test_a_new_sequence_waits_until_every_running_one_could_still_take_a_block() -> None:
-    scheduler = make_scheduler(num_blocks=6)
+    scheduler = make_scheduler(num_blocks=7)
     add(scheduler, "a", 8)
     step(scheduler)
     add(scheduler, "b", 8)

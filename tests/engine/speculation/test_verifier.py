@@ -9,7 +9,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
 from engine.speculation.drafter import NO_DRAFT
-from engine.speculation.verifier import Verifier, score_rows, scored_positions
+from engine.speculation.verifier import Verifier
 from engine.types import Draft, Verdict
 from tests.sequences import make_sequence
 
@@ -105,13 +105,10 @@ def test_chunks_score_every_prompt_token_once() -> None:
     for computed, num_tokens in [(0, 3), (3, 2), (0, 4), (4, 3), (7, 1)]:
         sequence.num_computed_tokens = computed
         entry = entry_for(sequence, num_tokens)
-        rows = score_rows(entry)
-        first, last = scored_positions(entry)
-        assert [row.token_id for row in rows] == sequence.token_ids[first + 1 : last + 1]
-        scored += [row.token_id for row in rows]
-        logits = saying(*[1] * (len(rows) + entry.samples))
+        logits = saying(*[1] * (len(entry.scored_positions) + entry.samples))
         (verdict,) = verify([entry], [NO_DRAFT], logits)
         sequence.prompt_logprobs += verdict.prompt_logprobs
+        scored += [logprob.token_id for logprob in verdict.prompt_logprobs]
     assert scored == list(range(2, 9))
     assert not sequence.needs_prompt_logprobs
 

@@ -1,4 +1,4 @@
-"""Attention over tiles: right to float32 against a naive loop in float64, and the same bits in every batch."""
+"""Attention on the CPU, in torch and in C++: right against a naive loop in float64, the same bits in every batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from engine.model.attention import AttentionOptions
+from engine.model.attention import AttentionBackend, AttentionOptions
+from engine.model.native_attention import open_native_attention
 from engine.model.tiled_attention import TiledAttention
 from tests.engine.model.paged_cases import HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, PagedTexts, Rows
 
@@ -21,10 +22,25 @@ OPTIONS = [
 ]
 
 
-def attend(texts: PagedTexts, parts: list[Rows], options: AttentionOptions = PLAIN) -> torch.Tensor:
-    backend = TiledAttention()
-    plan = backend.plan(texts.batch(parts), texts.block_size)
-    return backend.attend(texts.query(parts), texts.keys, texts.values, plan, options)
+class Attention:
+    """A backend, called with what ``PagedTexts`` has."""
+
+    def __init__(self, backend: AttentionBackend) -> None:
+        self._backend = backend
+
+    def __call__(self, texts: PagedTexts, parts: list[Rows], options: AttentionOptions = PLAIN) -> torch.Tensor:
+        plan = self._backend.plan(texts.batch(parts), texts.block_size)
+        return self._backend.attend(texts.query(parts), texts.keys, texts.values, plan, options)
+
+
+@pytest.fixture(scope="module", params=["tiled", "native"])
+def attend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Attention:
+    if request.param == "tiled":
+        return Attention(TiledAttention())
+    native = open_native_attention(tmp_path_factory.getbasetemp(), head_dim=HEAD_DIM, dtype=torch.float32)
+    if native is None:
+        pytest.skip("no C++ compiler")
+    return Attention(native)
 
 
 def attend_slowly(texts: PagedTexts, parts: list[Rows], options: AttentionOptions) -> torch.Tensor:
@@ -51,15 +67,15 @@ MIXED: list[Rows] = [(0, 0, 40), (1, 299, 300), (2, 120, 137), (3, 127, 129), (4
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("block_size", [1, 4, 16, 48])
-def test_it_computes_attention(block_size: int, options: AttentionOptions) -> None:
+def test_it_computes_attention(attend: Attention, block_size: int, options: AttentionOptions) -> None:
     """Prefill, decode, chunk, verify and single rows, grouped heads, across block and tile boundaries."""
     texts = PagedTexts([40, 300, 150, 129, 1, 259], block_size=block_size)
     exact = attend_slowly(texts, MIXED, options)
     torch.testing.assert_close(attend(texts, MIXED, options).double(), exact, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_small_types_are_rounded_once_at_the_end(dtype: torch.dtype) -> None:
+def test_small_types_are_rounded_once_at_the_end(attend: Attention) -> None:
+    dtype = torch.bfloat16
     texts = PagedTexts([40, 300, 150, 129, 1, 259], block_size=16, dtype=dtype)
     result = attend(texts, MIXED)
     assert result.dtype == dtype
@@ -67,7 +83,7 @@ def test_small_types_are_rounded_once_at_the_end(dtype: torch.dtype) -> None:
     torch.testing.assert_close(result.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-4)
 
 
-def test_garbage_behind_the_last_row_is_not_read() -> None:
+def test_garbage_behind_the_last_row_is_not_read(attend: Attention) -> None:
     texts = PagedTexts([100, 300], block_size=16)
     parts: list[Rows] = [(0, 30, 40), (1, 200, 201)]
     before = attend(texts, parts)
@@ -86,21 +102,23 @@ def texts(request: pytest.FixtureRequest) -> PagedTexts:
     return PagedTexts(LENGTHS, block_size=16, dtype=request.param)
 
 
-def rows_alone(texts: PagedTexts, sequence: int, options: AttentionOptions) -> torch.Tensor:
+def rows_alone(attend: Attention, texts: PagedTexts, sequence: int, options: AttentionOptions) -> torch.Tensor:
     """Every row of a sequence in a forward of its own: plain decoding."""
     return torch.cat([attend(texts, [(sequence, p, p + 1)], options) for p in range(LENGTHS[sequence])])
 
 
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[4]])
-def test_the_same_bits_however_the_rows_are_cut(texts: PagedTexts, options: AttentionOptions) -> None:
-    alone = rows_alone(texts, 13, options)
+def test_the_same_bits_however_the_rows_are_cut(
+    attend: Attention, texts: PagedTexts, options: AttentionOptions
+) -> None:
+    alone = rows_alone(attend, texts, 13, options)
     for size in (2, 5, 9, 16, 17, 100, 300):
         chunks = [(13, first, min(first + size, 300)) for first in range(0, 300, size)]
         cut = torch.cat([attend(texts, [chunk], options) for chunk in chunks])
         assert torch.equal(cut, alone), f"chunks of {size}"
 
 
-def test_the_same_bits_with_two_threads(texts: PagedTexts) -> None:
+def test_the_same_bits_with_two_threads(attend: Attention, texts: PagedTexts) -> None:
     parts = [(i, max(0, length - 40), length) for i, length in enumerate(LENGTHS)]
     alone = attend(texts, parts)
     torch.set_num_threads(2)
@@ -109,7 +127,9 @@ def test_the_same_bits_with_two_threads(texts: PagedTexts) -> None:
 
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[4]])
 @pytest.mark.parametrize("num_rows", [1, 9, 17])
-def test_the_same_bits_among_fifteen_neighbours(texts: PagedTexts, options: AttentionOptions, num_rows: int) -> None:
+def test_the_same_bits_among_fifteen_neighbours(
+    attend: Attention, texts: PagedTexts, options: AttentionOptions, num_rows: int
+) -> None:
     """Everybody's last rows in one forward: each is what it is alone, one row at a time, and in any order."""
     parts = [(i, max(0, length - num_rows), length) for i, length in enumerate(LENGTHS)]
     together = attend(texts, parts, options).split([end - first for _, first, end in parts])
@@ -120,13 +140,13 @@ def test_the_same_bits_among_fifteen_neighbours(texts: PagedTexts, options: Atte
         assert torch.equal(there, single)
 
 
-def test_the_same_bits_beside_a_long_prefill(texts: PagedTexts) -> None:
+def test_the_same_bits_beside_a_long_prefill(attend: Attention, texts: PagedTexts) -> None:
     alone = attend(texts, [(3, 60, 64)])
     crowded = attend(texts, [(15, 0, 320), (3, 60, 64), (11, 3, 250)])[320:324]
     assert torch.equal(crowded, alone)
 
 
-def test_the_same_bits_wherever_the_blocks_are() -> None:
+def test_the_same_bits_wherever_the_blocks_are(attend: Attention) -> None:
     """Another block size puts everything elsewhere; the numbers in the slots are the same."""
     small, large = PagedTexts([300, 200], block_size=4), PagedTexts([300, 200], block_size=64)
     for sequence, length in ((0, 300), (1, 200)):
@@ -137,7 +157,7 @@ def test_the_same_bits_wherever_the_blocks_are() -> None:
     assert torch.equal(attend(small, parts), attend(large, parts))
 
 
-def test_very_large_scores_stay_finite() -> None:
+def test_very_large_scores_stay_finite(attend: Attention) -> None:
     texts = PagedTexts([300], block_size=16)
     options = AttentionOptions(1000.0)
     result = attend(texts, [(0, 0, 300)], options)
