@@ -114,8 +114,8 @@ class AsyncEngine:
         return _Stream(self, request.request_id, token_ids, mailbox)
 
     def abort(self, request_id: str) -> None:
-        """Have a request ended at the next step; its mailbox gets no more."""
-        if self._mailboxes.pop(request_id, None) is not None:
+        """Have a request ended before the next step. Its id stays taken until its last output says that it is."""
+        if request_id in self._mailboxes:
             self._inbox.put(_Abort(request_id))
 
     def _check(self, request: GenerateRequest, token_ids: list[int]) -> None:
@@ -184,13 +184,15 @@ class AsyncEngine:
                 case _Stop():
                     return False
                 case _Abort(request_id):
-                    self._core.abort(request_id)
+                    if (output := self._core.abort(request_id)) is not None:
+                        outputs.append(output)
                 case sequence:
                     self._core.add(sequence)
         stats = StepStats()
         if self._core.has_unfinished:
             result = self._core.step()
-            outputs, stats = result.outputs, result.stats
+            outputs += result.outputs
+            stats = result.stats
         else:
             self._core.observe_load(stats)
         self._wake(lambda: self._deliver(outputs, stats))
@@ -214,10 +216,7 @@ class AsyncEngine:
 
     def _deliver(self, outputs: list[RequestOutput], stats: StepStats) -> None:
         for output in outputs:
-            mailbox = self._mailboxes.get(output.request_id)
-            if mailbox is None:
-                continue  # aborted while the step ran
-            mailbox.put_nowait(output)
+            self._mailboxes[output.request_id].put_nowait(output)
             if output.finish_reason is not None:
                 del self._mailboxes[output.request_id]
         for listener in self._listeners:

@@ -18,6 +18,10 @@ from engine.errors import ConfigError
 
 # Tried at start. 1 is worth having, as plain decoding of one stream has one row; the rest is a grid for padding.
 CANDIDATE_ROW_COUNTS = (1, 4, 8, 16, 32, 64, 128, 256)
+# A small row count is repeated over at least so many rows.
+_LEAST_ROWS = 16
+# A product larger than this gains nothing from more rows, and trying them would take seconds.
+_MOST_RESULTS = 1 << 22
 
 
 class RowStableLinear(nn.Module):
@@ -71,33 +75,53 @@ def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:
     Raises:
         ConfigError: not even one row count agrees with itself, so the library is not deterministic.
     """
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(CANDIDATE_ROW_COUNTS[-1], linear.in_features, generator=generator).to(linear.weight)
-    classes: list[list[int]] = []
-    samples: list[torch.Tensor] = []
+    rows, weight = _cancelling_operands(linear)
+    classes: list[tuple[list[int], torch.Tensor]] = []
     for count in CANDIDATE_ROW_COUNTS:
-        result = _self_consistent(linear, x, count)
+        if classes and count * linear.out_features > _MOST_RESULTS:
+            break
+        result = _multiply_by(count, rows[: max(count, _LEAST_ROWS)], weight, linear.bias)
         if result is None:
             continue
-        for members, sample in zip(classes, samples, strict=True):
-            if torch.equal(sample[: len(result)], result[: len(sample)]):
-                members.append(count)
+        for index, (members, longest) in enumerate(classes):
+            if torch.equal(longest[: len(result)], result[: len(longest)]):
+                classes[index] = ([*members, count], max(longest, result, key=len))
                 break
         else:
-            classes.append([count])
-            samples.append(result)
+            classes.append(([count], result))
     if not classes:
         raise ConfigError(
             f"matrix products of {linear.in_features} x {linear.out_features} in {linear.weight.dtype} "
             "are not reproducible on this machine"
         )
-    largest = max(classes, key=len)
+    largest, _ = max(classes, key=lambda entry: len(entry[0]))
     return tuple(largest)
 
 
-def _self_consistent(linear: nn.Linear, x: torch.Tensor, count: int) -> torch.Tensor | None:
-    """The first ``count`` rows multiplied, or None if a row's bits depend on its place among them."""
-    rows = x[:count]
-    straight = functional.linear(rows, linear.weight, linear.bias)
-    backward = functional.linear(rows.flip(0), linear.weight, linear.bias).flip(0)
-    return straight if torch.equal(straight, backward) else None
+def _cancelling_operands(linear: nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and a weight of the layer's shape and type whose every product is exactly 0.
+
+    With ordinary numbers two orders of summing nearly always round to the same bfloat16. Where everything cancels, the
+    rounding of the sums is all that is left, and any other order shows at once.
+    """
+    generator = torch.Generator().manual_seed(0)
+    num_pairs = linear.in_features // 2
+    order = torch.randperm(linear.in_features, generator=generator)
+    rows = torch.zeros(CANDIDATE_ROW_COUNTS[-1], linear.in_features)
+    weight = torch.zeros(linear.out_features, linear.in_features)
+    half_rows = torch.randn(len(rows), num_pairs, generator=generator)
+    half_weight = torch.randn(len(weight), num_pairs, generator=generator)
+    rows[:, order[: 2 * num_pairs]] = half_rows.repeat(1, 2)
+    weight[:, order[: 2 * num_pairs]] = torch.cat([half_weight, -half_weight], dim=1)
+    return rows.to(linear.weight), weight.to(linear.weight)
+
+
+def _multiply_by(
+    count: int, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor | None:
+    """All rows multiplied, ``count`` at a time; None if a row's bits depend on its place among them."""
+    straight, shifted = (
+        torch.cat([functional.linear(part, weight, bias) for part in operand.split(count)])
+        for operand in (rows, rows.roll(1, 0))
+    )
+    return straight if torch.equal(straight, shifted.roll(-1, 0)) else None

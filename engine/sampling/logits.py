@@ -86,7 +86,8 @@ def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
         return logits
     ordered, order = torch.sort(logits, descending=True, stable=True)
     # The difference first: a tiny temperature then gives exact zeros behind the best token, never NaN.
-    probabilities = ((ordered - ordered[0]) / params.temperature).exp_()
+    temperature = max(params.temperature, torch.finfo(ordered.dtype).tiny)
+    probabilities = ((ordered - ordered[0]) / temperature).exp_()
     num_kept = len(ordered) if params.top_k == 0 else min(params.top_k, len(ordered))
     if params.top_p < 1:
         mass = probabilities[:num_kept].cumsum(0)

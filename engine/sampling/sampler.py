@@ -85,8 +85,8 @@ def _with_logprobs(
     num_top = max(n for _, n in wanted)
     logprobs = logits[index].log_softmax(dim=-1)
     chosen = logprobs.gather(1, tokens[index].unsqueeze(1))
-    top_values, top_ids = logprobs.topk(num_top, dim=-1)
-    packed = torch.cat([chosen.double(), top_values.double(), top_ids.double()], dim=1)
+    top_ids = _best(logprobs, num_top)
+    packed = torch.cat([chosen.double(), logprobs.gather(1, top_ids).double(), top_ids.double()], dim=1)
     flat = torch.cat([tokens.double(), packed.flatten()]).tolist()
 
     token_ids = [int(value) for value in flat[: len(tokens)]]
@@ -94,6 +94,22 @@ def _with_logprobs(
     width = 1 + 2 * num_top
     for position, (row, n) in enumerate(wanted):
         cells = flat[len(tokens) + position * width :][:width]
-        top = sorted(zip(map(int, cells[1 + num_top :]), cells[1:], strict=False), key=lambda t: (-t[1], t[0]))
-        entries[row] = TokenLogprob(token_ids[row], cells[0], tuple(top[:n]))
+        top = zip(map(int, cells[1 + num_top :][:n]), cells[1:], strict=False)
+        entries[row] = TokenLogprob(token_ids[row], cells[0], tuple(top))
     return token_ids, entries
+
+
+def _best(values: torch.Tensor, number: int) -> torch.Tensor:
+    """Ids of the largest values of each row, best first; of equal ones the smaller id, which ``topk`` leaves open.
+
+    Args:
+        values: float32 ``[num_rows, vocab_size]``.
+
+    Returns:
+        int64 ``[num_rows, number]``.
+    """
+    bits = values.view(torch.int32)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # as integers in the order of the floats
+    ids = torch.arange(values.shape[1], device=values.device)
+    keys = (ordered.long() << 32) + (0xFFFFFFFF - ids)  # no two are equal
+    return keys.topk(number, dim=-1).indices

@@ -69,11 +69,13 @@ def prompts_that_end(low: int, high: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("prompt", prompts_that_end(2, 20))
 def test_an_end_token_inside_an_accepted_run(prompt: list[int]) -> None:
-    drafted, plain = run_with_oracle(prompt, max_tokens=40), run_plainly(prompt, max_tokens=40)
+    drafted, plain = (do(prompt, max_tokens=40, logprobs=0) for do in (run_with_oracle, run_plainly))
     assert ending(*drafted) == ending(*plain)
     assert drafted[1][-1].finish_reason is FinishReason.STOP
     assert drafted[1][-1].stop_reason == END_TOKEN
     assert drafted[0].num_steps < plain[0].num_steps
+    num_accepted = drafted[0].stats.num_accepted_tokens
+    assert drafted[0].num_output_tokens - num_accepted in (drafted[0].num_steps - 1, drafted[0].num_steps)
 
 
 @pytest.mark.parametrize("at", range(12))
@@ -128,8 +130,11 @@ def test_prompt_logprobs_survive_a_preemption_in_the_middle_of_the_prompt() -> N
     assert [entry.logprob for entry in entries] == [next_token(prompt[:n]) for n in range(1, len(prompt))]
 
 
-def test_logprobs_come_with_every_token_that_is_given_and_no_other() -> None:
-    _, outputs = run_with_oracle(PROMPT, max_tokens=11, logprobs=0, ignore_eos=True)
+@pytest.mark.parametrize("prompt", prompts_that_end(2, 20))
+def test_logprobs_come_with_every_token_that_is_given_and_no_other(prompt: list[int]) -> None:
+    """Not with those that were accepted behind the end."""
+    sequence, outputs = run_with_oracle(prompt, max_tokens=40, logprobs=0)
+    assert sequence.finish_reason is FinishReason.STOP
     for output in outputs:
         assert output.logprobs is not None
         assert [entry.token_id for entry in output.logprobs] == output.token_ids
@@ -224,7 +229,8 @@ def check_accounts(sequences: list[Sequence], steps: list[StepStats], outputs: l
         histogram = account.acceptance_histogram
         assert sum(histogram) == account.num_drafts
         assert sum(j * count for j, count in enumerate(histogram)) == account.num_accepted_tokens
-        assert final.num_output_tokens <= final.num_steps + account.num_accepted_tokens
+        # Each step brings one token of the target's own, but for a last one that ends among the accepted.
+        assert final.num_output_tokens - account.num_accepted_tokens in (final.num_steps - 1, final.num_steps)
     assert sum(s.num_generated_tokens for s in steps) == sum(m.num_output_tokens for m in finals)
     assert sum(m.num_output_tokens for m in finals) == len(tokens_of(outputs))
     assert sum(s.num_prompt_tokens for s in steps) == sum(m.num_prompt_tokens for m in finals)

@@ -123,6 +123,22 @@ def test_a_row_count_whose_middle_rows_go_another_way_is_left_out(library: Any) 
     assert agreeing_row_counts(make_linear()) == tuple(n for n in CANDIDATE_ROW_COUNTS if n <= 64)
 
 
+def test_another_order_of_sums_shows_even_where_rounding_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 keeps 8 bits of a sum: two orders of summing give one number nearly always, and then they do not."""
+
+    def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        products = rows.float().unsqueeze(1) * weight.float()
+        if len(rows) == 1:
+            return (products[..., ::2].sum(-1) + products[..., 1::2].sum(-1)).to(torch.bfloat16)
+        return products.sum(-1).to(torch.bfloat16)
+
+    monkeypatch.setattr(row_stable, "functional", SimpleNamespace(linear=linear, pad=functional.pad))
+    plain = make_linear(512, 8, bias=False).to(torch.bfloat16)
+    row = torch.randn(1, 512).to(torch.bfloat16)
+    assert torch.equal(linear(row, plain.weight, None)[0], linear(row.repeat(2, 1), plain.weight, None)[0])
+    assert agreeing_row_counts(plain) == CANDIDATE_ROW_COUNTS[1:]
+
+
 def test_a_library_that_never_agrees_with_itself_is_refused(library: Any) -> None:
     calls = iter(range(10**6))
     library(lambda rows: torch.full((len(rows), 1), float(next(calls))))

@@ -181,6 +181,14 @@ def test_ties_go_to_the_smaller_id(logits: list[float]) -> None:
     assert kept.isfinite().nonzero().flatten().tolist() == sorted(best_two)
 
 
+def test_ties_go_to_the_smaller_id_in_a_large_vocabulary_too() -> None:
+    """Where an unstable sort would no longer be stable by chance."""
+    logits = torch.zeros(50_000)
+    logits[::7] = 1.0
+    kept = truncate(logits, with_output([], temperature=1.0, top_k=100).params)
+    assert kept.isfinite().nonzero().flatten().tolist() == list(range(0, 700, 7))
+
+
 @pytest.mark.parametrize("temperature", [1e-3, 1e-8, 1e-30, 5e-324])
 @pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_k": 3}, {"min_p": 0.1}, {"top_p": 0.99, "min_p": 1.0}])
 def test_a_tiny_temperature_gives_no_nan(temperature: float, options: dict[str, Any]) -> None:
