@@ -18,9 +18,10 @@ from queue import Empty, SimpleQueue
 from engine.client import GenerateRequest
 from engine.core import EngineCore
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
+from engine.params import SpeculationMode
 from engine.sequence import Sequence
 from engine.tokenizer import Detokenizer, Tokenizer
-from engine.types import FinishReason, ModelInfo, RequestOutput, SpeculationMode, StepStats
+from engine.types import FinishReason, ModelInfo, RequestOutput, StepStats
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.types import ModelInfo, RequestOutput, SamplingParams, SpeculationParams, StepStats
+from engine.params import SamplingParams, SpeculationParams
+from engine.types import ModelInfo, RequestOutput, StepStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Protocol
 
-from engine.types import (
-    FinishReason,
-    RequestMetrics,
-    SamplingParams,
-    SpeculationParams,
-    SpeculationStats,
-    TokenLogprob,
-)
+from engine.params import SamplingParams, SpeculationParams
+from engine.types import FinishReason, RequestMetrics, SpeculationStats, TokenLogprob
 
 
 class TextStream(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.client import EngineClient, GenerateRequest
 from engine.errors import InvalidRequest
-from engine.types import SamplingParams, SpeculationParams, mix_seed
+from engine.params import SamplingParams, SpeculationParams, mix_seed
 from server.errors import json_text
 from server.protocol import CompletionRequest, Prompt
 from server.settings import ServerSettings

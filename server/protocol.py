@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from engine.errors import InvalidRequest
-from engine.types import SpeculationMode
+from engine.params import SpeculationMode
 from server.errors import json_text
 
 MAX_STOP_STRINGS = 4

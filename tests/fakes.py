@@ -16,12 +16,12 @@ from itertools import cycle
 
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
+from engine.params import SpeculationMode
 from engine.types import (
     FinishReason,
     ModelInfo,
     RequestMetrics,
     RequestOutput,
-    SpeculationMode,
     SpeculationStats,
     StepStats,
     TokenLogprob,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from engine.core import EngineCore
+from engine.params import SamplingParams, SpeculationMode, SpeculationParams
 from engine.sequence import Sequence
-from engine.types import RequestOutput, SamplingParams, SpeculationMode, SpeculationParams
+from engine.types import RequestOutput
 
 
 class NumberText:

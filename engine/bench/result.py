@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from engine.bench.options import BenchOptions
-from engine.types import ModelInfo, RequestMetrics, SpeculationMode
+from engine.params import SpeculationMode
+from engine.types import ModelInfo, RequestMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

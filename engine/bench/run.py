@@ -22,14 +22,8 @@ from engine.bench.prompts import BenchPrompt, select_prompts
 from engine.bench.result import BenchResult, ChunkRun, Measurement, summarise
 from engine.client import EngineClient, GenerateRequest
 from engine.errors import ConfigError, EngineUnavailable, InvalidRequest
-from engine.types import (
-    FinishReason,
-    RequestMetrics,
-    RequestOutput,
-    SamplingParams,
-    SpeculationMode,
-    SpeculationParams,
-)
+from engine.params import SamplingParams, SpeculationMode, SpeculationParams
+from engine.types import FinishReason, RequestMetrics, RequestOutput
 
 _MODES = (SpeculationMode.OFF, SpeculationMode.AUTO)
 _WHOLE = (FinishReason.STOP, FinishReason.LENGTH)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.params import SamplingParams
 from engine.sequence import Sequence
-from engine.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

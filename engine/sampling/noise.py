@@ -10,7 +10,7 @@ from collections.abc import Sequence as Seq
 
 import torch
 
-from engine.types import mix64
+from engine.params import mix64
 
 _MASK32 = (1 << 32) - 1
 

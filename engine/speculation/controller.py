@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
+from engine.params import SpeculationMode
 from engine.sequence import Sequence
-from engine.types import SpeculationMode
 
 
 class DraftLengthController(Protocol):

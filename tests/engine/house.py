@@ -15,16 +15,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from engine.async_engine import AsyncEngine
 from engine.client import GenerateRequest
+from engine.params import SamplingParams, SpeculationParams
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.tokenizer import Tokenizer
-from engine.types import (
-    Draft,
-    ModelInfo,
-    RequestOutput,
-    SamplingParams,
-    SpeculationParams,
-    StepStats,
-)
+from engine.types import Draft, ModelInfo, RequestOutput, StepStats
 from tests.drafters import RandomDrafter
 from tests.scripted import VOCAB_SIZE, ScriptedEngine, ScriptedRunner
 

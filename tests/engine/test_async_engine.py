@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
-from engine.types import FinishReason, SpeculationMode, SpeculationParams
+from engine.params import SpeculationMode, SpeculationParams
+from engine.types import FinishReason
 from tests.drafters import SometimesRightDrafter
 from tests.engine.house import collect, request_for, running
 from tests.scripted import VOCAB_SIZE, continue_plainly, next_token
@@ -106,14 +107,18 @@ async def test_a_waiting_request_can_be_aborted() -> None:
 
 
 async def test_an_id_used_again_hears_nothing_of_its_forerunner() -> None:
-    """Aborted while a step runs, and submitted anew before that step is done."""
+    """Aborted while a step runs: the id is free again once the abort has been answered."""
     async with running() as house:
         house.gate.close()
         first = await house.engine.submit(request_for("a", (1, 1), speculation=OFF))
         await house.gate.until_someone_is_inside()
         await first.aclose()
-        second = await house.engine.submit(request_for("a", (2, 3, 4), speculation=OFF, ignore_eos=False))
+        again = request_for("a", (2, 3, 4), speculation=OFF, ignore_eos=False)
+        with pytest.raises(InvalidRequest, match="in flight"):
+            await house.engine.submit(again)
         house.gate.open()
+        assert (await collect(first))[-1].finish_reason is FinishReason.ABORT
+        second = await house.engine.submit(again)
         assert tokens_of(await collect(second)) == continue_plainly([2, 3, 4], 20)
 
 
@@ -186,8 +191,9 @@ async def test_one_request_too_many_is_refused_until_another_has_ended() -> None
         with pytest.raises(QueueFull, match="2 requests"):
             await house.engine.submit(request_for("c"))
         await first.aclose()
-        third = await house.engine.submit(request_for("c"))
         house.gate.open()
+        await collect(first)
+        third = await house.engine.submit(request_for("c"))
         await asyncio.gather(collect(second), collect(third))
         await collect(await house.engine.submit(request_for("d")))
 

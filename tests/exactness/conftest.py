@@ -12,9 +12,10 @@ from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.model.loading import LoadedModel, load_model
+from engine.params import SamplingParams, SpeculationMode, SpeculationParams
 from engine.sequence import Sequence
 from engine.tokenizer import Detokenizer, Tokenizer
-from engine.types import FinishReason, SamplingParams, SpeculationMode, SpeculationParams, TokenLogprob
+from engine.types import FinishReason, TokenLogprob
 
 
 @dataclass(frozen=True)

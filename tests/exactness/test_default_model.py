@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.model.loading import load_model
-from engine.types import SamplingParams
+from engine.params import SamplingParams
 from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
 DRAFT_LENGTHS = (1, 4, 8)

@@ -10,13 +10,14 @@ import torch
 from scipy import stats
 from transformers import PreTrainedModel
 
+from engine.params import SamplingParams
 from engine.sampling.noise import gumbel_noise
 from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.verifier import Verifier
-from engine.types import Draft, SamplingParams
+from engine.types import Draft
 from tests.drafters import Guesser, RandomDrafter, ReplayDrafter
 from tests.sequences import make_sequence, run
 from tests.tiny import build_core, one_thread, stable_llama

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from engine.client import GenerateRequest
-from engine.types import SpeculationMode, mix_seed
+from engine.params import SpeculationMode, mix_seed
 from tests.fakes import END_TOKEN, FakeEngine, Script, fake_info
 from tests.server.harness import complete, error_of, post, serve, stream
 

@@ -9,13 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.types import (
-    FinishReason,
-    RequestMetrics,
-    RequestOutput,
-    SpeculationStats,
-    StepStats,
-)
+from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, StepStats
 from server.metrics import DURATION_BUCKETS, FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS, PHASES, ServerMetrics
 from tests.fakes import FakeEngine, Script, fake_info
 from tests.server.harness import complete, post, scrape, serve

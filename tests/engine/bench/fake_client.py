@@ -8,15 +8,8 @@ from dataclasses import dataclass, field
 
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
-from engine.types import (
-    FinishReason,
-    ModelInfo,
-    RequestMetrics,
-    RequestOutput,
-    SpeculationMode,
-    SpeculationStats,
-    StepStats,
-)
+from engine.params import SpeculationMode
+from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput, SpeculationStats, StepStats
 
 PREFILL_SECONDS = 0.1
 PLAIN_STEP_SECONDS = 0.01

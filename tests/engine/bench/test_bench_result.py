@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from engine.bench.result import ChunkRun, Measurement, summarise
-from engine.types import RequestMetrics, SpeculationMode, SpeculationStats
+from engine.params import SpeculationMode
+from engine.types import RequestMetrics, SpeculationStats
 
 
 def chunk(mode: SpeculationMode, repeat: int, seconds: float, gaps: tuple[float, ...] = ()) -> ChunkRun:

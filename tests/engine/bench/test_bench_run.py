@@ -10,7 +10,7 @@ from engine.bench.prompts import BenchPrompt
 from engine.bench.result import BenchResult
 from engine.bench.run import BenchProgress, run_bench
 from engine.errors import ConfigError, EngineUnavailable
-from engine.types import SpeculationMode
+from engine.params import SpeculationMode
 
 BOTH = ("chat", "maths")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.params import SpeculationMode
 from engine.speculation.controller import FixedDraftLength, longest_useful_draft
-from engine.types import SpeculationMode
 from tests.sequences import make_sequence
 
 

@@ -1,0 +1,119 @@
+"""What one request may set: how its tokens are drawn, and how it is drafted. Validated once, then frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.config import MAX_SPECULATIVE_TOKENS
+from engine.errors import InvalidRequest
+
+MAX_LOGPROBS = 20
+_MASK64 = (1 << 64) - 1
+
+
+class SpeculationMode(StrEnum):
+    """Per request: the server's choice, none, or one named drafter."""
+
+    AUTO = "auto"
+    OFF = "off"
+    SUFFIX = "suffix"
+
+
+def mix64(word: int) -> int:
+    """A 64-bit word that depends on every bit of ``word`` (the SplitMix64 step: Steele et al., OOPSLA 2014)."""
+    z = (word + 0x9E3779B97F4A7C15) & _MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return z ^ (z >> 31)
+
+
+def mix_seed(seed: int, choice: int) -> int:
+    """The seed of choice ``choice`` of a request (``n > 1``); choice 0 keeps the request's own."""
+    return mix64(mix64(seed) ^ choice) if choice else seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """What decides the tokens of one choice, together with the model and the prompt.
+
+    Attributes:
+        seed: any integer of 64 bits; names the noise of this choice.
+        max_tokens: most tokens to generate; 0 only scores the prompt.
+        min_tokens: end tokens are masked, and stop strings ignored, until this many tokens are out.
+        temperature: 0 is greedy.
+        top_k: 0 is off.
+        logit_bias: token id to the number added to its raw logit.
+        stop: strings that end the output; neither they nor anything after them is returned.
+        ignore_eos: go on after the model's end token.
+        logprobs: None for none, else how many best alternatives come with each token.
+        prompt_logprobs: the same for the tokens of the prompt.
+    """
+
+    seed: int
+    max_tokens: int = 16
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("max_tokens", self.max_tokens, 0, math.inf)
+        _check("min_tokens", self.min_tokens, 0, self.max_tokens, "max_tokens")
+        _check("temperature", self.temperature, 0, 2)
+        _check("top_k", self.top_k, 0, math.inf)
+        _check("top_p", self.top_p, 0, 1)
+        if self.top_p == 0:
+            raise InvalidRequest("top_p must be greater than 0", param="top_p")
+        _check("min_p", self.min_p, 0, 1)
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            raise InvalidRequest(
+                f"repetition_penalty must be a finite number greater than 0, not {self.repetition_penalty}",
+                param="repetition_penalty",
+            )
+        _check("frequency_penalty", self.frequency_penalty, -2, 2)
+        _check("presence_penalty", self.presence_penalty, -2, 2)
+        for token_id, bias in self.logit_bias.items():
+            _check("logit_bias", bias, -100, 100, where=f" (token {token_id})")
+        if any(not stop for stop in self.stop):
+            raise InvalidRequest("stop must not hold an empty string", param="stop")
+        if self.logprobs is not None:
+            _check("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.prompt_logprobs is not None:
+            _check("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+
+
+def _check(name: str, value: float, low: float, high: float, high_name: str = "", *, where: str = "") -> None:
+    if low <= value <= high:  # False for NaN too
+        return
+    if high == math.inf:
+        raise InvalidRequest(f"{name} must be at least {low}, not {value}{where}", param=name)
+    high_text = f"{high_name} ({high})" if high_name else f"{high}"
+    raise InvalidRequest(f"{name} must lie between {low} and {high_text}, not {value}{where}", param=name)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationParams:
+    """How one request wants to be drafted; None takes the server's ``num_speculative_tokens``."""
+
+    mode: SpeculationMode = SpeculationMode.AUTO
+    num_speculative_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        number = self.num_speculative_tokens
+        if number is not None and not 0 <= number <= MAX_SPECULATIVE_TOKENS:
+            raise InvalidRequest(
+                f"speculation.num_speculative_tokens must lie between 0 and {MAX_SPECULATIVE_TOKENS}, not {number}",
+                param="speculation.num_speculative_tokens",
+            )
