@@ -33,9 +33,10 @@ def server_url() -> Iterator[str]:
     overdue = threading.Timer(SECONDS_TO_START, process.kill)
     overdue.start()
     try:
-        yield _await_url(process)
-    finally:
+        url = _await_url(process)
         overdue.cancel()
+        yield url
+    finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 0, "the server must drain and leave with 0"
