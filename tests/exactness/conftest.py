@@ -27,7 +27,7 @@ class Size:
     num_tokens_against_transformers: int
 
 
-SIZES = {"quick": Size(12, 16, 40), "full": Size(40, 32, 128)}
+SIZES = {"quick": Size(12, 16, 40), "full": Size(40, 20, 128)}
 
 
 @dataclass(frozen=True)
