@@ -74,7 +74,8 @@ class Tokenizer:
             ) from None
         begin = self._hf.bos_token
         has_begin = bool(begin) and text.startswith(begin)
-        return list(self._backend.encode(text, add_special_tokens=not has_begin).ids)
+        # A batch, because the library lets other threads run meanwhile only then.
+        return list(self._backend.encode_batch([text], add_special_tokens=not has_begin)[0].ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of some tokens, without special tokens; U+FFFD for a cut character."""

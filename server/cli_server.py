@@ -46,6 +46,7 @@ def run_server(
         log_config=None,
         log_level=_LOG_LEVELS.get(log_level, log_level),
         access_log=False,
+        ws="none",
         timeout_graceful_shutdown=drain_timeout + _SECONDS_TO_FAIL,
     )
     with _stopping_is_success():

@@ -94,7 +94,7 @@ def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
         num_kept = int((mass - probabilities[:num_kept] < params.top_p * mass[-1]).sum())
     if params.min_p > 0:
         num_kept = min(num_kept, int((probabilities >= params.min_p).sum()))
-    kept = order[:num_kept]
+    kept = order[: max(num_kept, 1)]  # the best token stays, also where float32 turns a tiny top_p into 0
     return torch.full_like(logits, -math.inf).index_copy_(0, kept, logits[kept])
 
 

@@ -226,3 +226,8 @@ def test_without_truncation_nothing_is_touched() -> None:
 )
 def test_rows_that_need_no_adjusting_are_known(options: dict[str, Any], needs: bool) -> None:
     assert needs_adjusting(SamplingRow(with_output([5], **options), (6,))) is needs
+
+
+def test_a_top_p_that_float32_takes_for_zero_keeps_the_best_token() -> None:
+    kept = truncate(torch.tensor([0.0, 3.0, 1.0]), with_output([], temperature=1.0, top_p=1e-46).params)
+    assert kept.tolist() == [-math.inf, 3.0, -math.inf]
