@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from engine.errors import ConfigError
@@ -92,7 +91,3 @@ def kv_shape(model: PreTrainedModel) -> tuple[int, int, int]:
     if dims - {head_dim}:
         raise ConfigError(f"the layers of this model have different head dimensions: {sorted(dims)}")
     return config.num_hidden_layers, num_kv_heads, head_dim
-
-
-def num_parameter_bytes(model: nn.Module) -> int:
-    return sum(parameter.nbytes for parameter in model.parameters())

@@ -22,7 +22,7 @@ from engine.errors import ConfigError
 from engine.model.attention import attend
 from engine.model.forward_batch import build_forward_batch
 from engine.model.kv_pool import KVPool
-from engine.model.runner import ModelRunner, kv_shape, num_parameter_bytes
+from engine.model.runner import ModelRunner, kv_shape
 from engine.model.tiled_attention import TiledAttention
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.types import Draft
@@ -193,9 +193,7 @@ def test_the_shape_of_the_pool_follows_the_model(
 
 
 def test_memory_is_counted_in_bytes() -> None:
-    model = tiny_llama()
-    assert num_parameter_bytes(model) == 4 * sum(parameter.numel() for parameter in model.parameters())
-    pool = make_pool(model, num_blocks=10, block_size=4)
+    pool = make_pool(tiny_llama(), num_blocks=10, block_size=4)
     per_token = KVPool.bytes_per_token(num_layers=2, num_kv_heads=2, head_dim=16, dtype=torch.float32)
     assert per_token == 2 * 2 * 2 * 16 * 4
     assert pool.num_bytes == 40 * per_token
