@@ -59,8 +59,7 @@ class AsyncEngine:
         self._listeners: list[Callable[[StepStats], None]] = []
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_dead = False
-        self._is_stopping = False
+        self._refusal: str | None = None
 
     @property
     def info(self) -> ModelInfo:
@@ -68,18 +67,21 @@ class AsyncEngine:
 
     @property
     def is_healthy(self) -> bool:
-        return not self._is_dead
+        return self._refusal is None
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
+    def drain(self) -> None:
+        self._refusal = self._refusal or "the server is shutting down"
+
     async def stop(self) -> None:
-        self._is_stopping = True
+        self.drain()
         if self._thread.is_alive():
             self._inbox.put(_Stop())
             await asyncio.to_thread(self._thread.join)
-        self._fail_all("the server is shutting down")
+        self._fail_all("the server shut down before this request was finished")
 
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         self._listeners.append(on_step)
@@ -105,8 +107,8 @@ class AsyncEngine:
     async def submit(self, request: GenerateRequest) -> _Stream:
         token_ids = await self.encode(request.prompt)
         self._check(request, token_ids)
-        if self._is_dead or self._is_stopping:
-            raise EngineUnavailable("the engine has stopped")
+        if self._refusal is not None:
+            raise EngineUnavailable(self._refusal)
         if len(self._mailboxes) >= self._max_num_requests:
             raise QueueFull(f"{len(self._mailboxes)} requests are in flight, which is the limit")
         mailbox: asyncio.Queue[RequestOutput] = asyncio.Queue()
@@ -162,7 +164,6 @@ class AsyncEngine:
             text=Detokenizer(self._tokenizer, request.params.stop),
             speculation=speculation,
             num_speculative_tokens=self._info.num_speculative_tokens if wanted is None else wanted,
-            arrival_time=time.monotonic(),
         )
 
     # The engine thread.
@@ -173,8 +174,7 @@ class AsyncEngine:
                 pass
         except BaseException as error:
             logger.critical("the engine loop has died", exc_info=error)
-            self._is_dead = True
-            message = f"the engine has died: {type(error).__name__}"
+            message = self._refusal = f"the engine has died: {type(error).__name__}"
             self._wake(lambda: self._fail_all(message))
 
     def _turn(self) -> bool:

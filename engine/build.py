@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import torch
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.errors import ConfigError
 from engine.model.attention import AttentionBackend
-from engine.model.cuda_attention import VarlenAttention, has_paged_varlen
+from engine.model.cuda_attention import open_varlen_attention
 from engine.model.kv_pool import KVPool
-from engine.model.loading import LoadedModel, available_bytes
+from engine.model.loading import LoadedModel
+from engine.model.memory import choose_kv_bytes, out_of_memory_explained
 from engine.model.native_attention import open_native_attention
 from engine.model.row_stable import stabilise
-from engine.model.runner import ModelRunner, kv_shape
+from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.tiled_attention import TiledAttention
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
@@ -27,10 +26,9 @@ from engine.speculation.suffix import SuffixDrafter
 from engine.speculation.verifier import Verifier
 from engine.types import ModelInfo
 
-# On the CPU the pool shares memory with everything else; beyond this it would only hold idle prefixes.
-_MOST_CPU_KV_BYTES = 2 << 30
-_SHARE_OF_FREE_MEMORY = {"cpu": 0.5, "cuda": 0.85}
 _DEFAULT_BLOCK_SIZE = {"cpu": 16, "cuda": 256}
+# A logit in the model's type, in float32, as log-probability, and as the key by which the best are found.
+_BYTES_PER_LOGIT = 2 + 4 + 4 + 8
 
 
 def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[EngineCore, ModelInfo]:
@@ -48,7 +46,8 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     if device.type == "cpu":
         stabilise(model)
     pool = _build_pool(config, loaded)
-    runner = ModelRunner(model, pool, _build_attention(loaded, config.cache_dir))
+    attention = _build_attention(config, loaded, pool.block_size)
+    runner = ModelRunner(model, pool, attention)
     scheduler = Scheduler(
         BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
         max_num_seqs=config.max_num_seqs,
@@ -64,8 +63,10 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     )
     info = ModelInfo(
         name=name,
+        source=loaded.name,
         device=str(device),
         dtype=str(loaded.dtype).removeprefix("torch."),
+        attention=attention.name,
         vocab_size=model.config.get_text_config().vocab_size,
         max_model_len=loaded.max_model_len,
         weights_bytes=loaded.weights_bytes,
@@ -86,51 +87,47 @@ def _build_drafter(config: EngineConfig) -> Drafter:
             return SuffixDrafter()
 
 
-def _build_attention(loaded: LoadedModel, cache_dir: Path) -> AttentionBackend:
+def _build_attention(config: EngineConfig, loaded: LoadedModel, block_size: int) -> AttentionBackend:
+    """The fastest backend that serves this model here, or else the reference."""
+    shape = attention_shape(loaded.model, block_size)
+    fast: AttentionBackend | None
     if loaded.device.type == "cuda":
-        return VarlenAttention() if has_paged_varlen() else TiledAttention()
-    _, _, head_dim = kv_shape(loaded.model)
-    return open_native_attention(cache_dir, head_dim=head_dim, dtype=loaded.dtype) or TiledAttention()
+        fast = open_varlen_attention(shape, loaded.device)
+    else:
+        fast = open_native_attention(shape, config.cache_dir)
+    return fast or TiledAttention()
 
 
 def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
     num_layers, num_kv_heads, head_dim = kv_shape(loaded.model)
     block_size = config.block_size or _DEFAULT_BLOCK_SIZE[loaded.device.type]
-    token_bytes = KVPool.bytes_per_token(
+    block_bytes = block_size * KVPool.bytes_per_token(
         num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=loaded.dtype
     )
-    budget = config.kv_cache_memory or _default_kv_bytes(loaded.device)
-    num_blocks = budget // (token_bytes * block_size)
     # One more than the tokens need: block 0 is the null block.
     num_needed = 1 + -(-loaded.max_model_len // block_size)
-    if num_blocks < num_needed:
-        raise ConfigError(
-            f"not enough memory for the key-value cache: {budget / 2**20:.0f} MiB hold "
-            f"{max(num_blocks - 1, 0) * block_size} tokens, but one request of {loaded.max_model_len} tokens needs "
-            f"{num_needed * block_size * token_bytes / 2**20:.0f} MiB "
-            "(raise kv_cache_memory or lower max_model_len)"
-        )
-    _check_available(budget, loaded.device)
-    return KVPool(
-        num_layers=num_layers,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        dtype=loaded.dtype,
+    budget = choose_kv_bytes(
+        config.kv_cache_memory,
+        needed=num_needed * block_bytes,
+        working=_working_bytes(config, loaded),
+        max_model_len=loaded.max_model_len,
         device=loaded.device,
     )
-
-
-def _default_kv_bytes(device: torch.device) -> int:
-    share = int(available_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
-    return min(share, _MOST_CPU_KV_BYTES) if device.type == "cpu" else share
-
-
-def _check_available(budget: int, device: torch.device) -> None:
-    available = available_bytes(device)
-    if budget > available:
-        raise ConfigError(
-            f"kv_cache_memory is {budget / 2**20:.0f} MiB, "
-            f"but only {available / 2**20:.0f} MiB are available on {device}"
+    with out_of_memory_explained(f"the key-value cache of {budget / 2**20:.0f} MiB"):
+        return KVPool(
+            num_layers=num_layers,
+            num_blocks=budget // block_bytes,
+            block_size=block_size,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            dtype=loaded.dtype,
+            device=loaded.device,
         )
+
+
+def _working_bytes(config: EngineConfig, loaded: LoadedModel) -> int:
+    """About what the largest step takes for a while: a layer's activations, and logits scored at every row."""
+    model_config = loaded.model.config.get_text_config()
+    inner = getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
+    activations = (8 * model_config.hidden_size + 3 * inner) * loaded.dtype.itemsize
+    return int(config.max_num_batched_tokens * (activations + _BYTES_PER_LOGIT * model_config.vocab_size))

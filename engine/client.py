@@ -45,10 +45,13 @@ class EngineClient(Protocol):
 
     @property
     def is_healthy(self) -> bool:
-        """False from the moment the engine loop has died."""
+        """Whether it takes requests: False from the moment it drains, stops or dies."""
 
     async def start(self) -> None:
         """Bind to the running event loop and start the engine thread."""
+
+    def drain(self) -> None:
+        """Take no request any more; those in flight run on."""
 
     async def stop(self) -> None:
         """End the engine thread; whoever still waits gets an output with ``FinishReason.ERROR``."""

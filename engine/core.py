@@ -82,8 +82,6 @@ class EngineCore:
         """Draft, then verify, once over the whole batch."""
         clock = _Clock()
         batch = self._scheduler.schedule(self._controller)
-        for entry in batch:
-            entry.sequence.first_scheduled_time = entry.sequence.first_scheduled_time or clock.began
         clock.lap("schedule")
         drafts = self._drafter.propose(batch)
         clock.lap("propose")
@@ -128,7 +126,7 @@ class EngineCore:
         num_computed_before = sequence.num_computed_tokens
         sequence.prompt_logprobs += verdict.prompt_logprobs
 
-        num_confirmed = self._append(sequence, verdict, now)
+        num_confirmed = self._append(sequence, verdict)
         num_accepted = min(num_confirmed, verdict.num_accepted)
         sequence.num_computed_tokens += entry.num_tokens + num_accepted
         assert sequence.num_computed_tokens <= len(sequence.token_ids)
@@ -141,11 +139,9 @@ class EngineCore:
             return None
         return self._output(sequence, verdict, num_confirmed, now)
 
-    def _append(self, sequence: Sequence, verdict: Verdict, now: float) -> int:
+    def _append(self, sequence: Sequence, verdict: Verdict) -> int:
         """Confirm tokens up to the one that ends the request, if any; how many."""
         for num_confirmed, token_id in enumerate(verdict.token_ids, start=1):
-            if sequence.first_token_time is None:
-                sequence.first_token_time = now
             sequence.append(token_id, self._end_token_ids)
             if sequence.is_finished:
                 return num_confirmed
@@ -172,7 +168,7 @@ class EngineCore:
         del self._sequences[sequence.request_id]
         output.finish_reason = sequence.finish_reason
         output.stop_reason = sequence.stop_reason
-        output.metrics = sequence.metrics(now)
+        output.metrics = sequence.metrics()
         output.time = now
         return output
 
@@ -203,7 +199,7 @@ class _Clock:
     """Splits a step into named laps."""
 
     def __init__(self) -> None:
-        self.began = self._start = time.monotonic()
+        self._start = time.monotonic()
         self._laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:

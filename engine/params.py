@@ -30,9 +30,9 @@ def mix64(word: int) -> int:
     return z ^ (z >> 31)
 
 
-def mix_seed(seed: int, choice: int) -> int:
-    """The seed of choice ``choice`` of a request (``n > 1``); choice 0 keeps the request's own."""
-    return mix64(mix64(seed) ^ choice) if choice else seed
+def mix_seed(seed: int, index: int) -> int:
+    """The seed of the choice with this index in its answer; choice 0 keeps the request's own."""
+    return mix64(mix64(seed) ^ index) if index else seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,6 @@ class Sequence:
         text: TextStream,
         speculation: SpeculationParams,
         num_speculative_tokens: int,
-        arrival_time: float,
     ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt_token_ids)
@@ -65,9 +64,6 @@ class Sequence:
         self.num_cached_tokens: int | None = None
         self.num_steps = 0
         self.num_preemptions = 0
-        self.arrival_time = arrival_time
-        self.first_scheduled_time: float | None = None
-        self.first_token_time: float | None = None
 
     @property
     def num_output_tokens(self) -> int:
@@ -117,16 +113,12 @@ class Sequence:
         self.finish_reason = reason
         self.stop_reason = stop_reason
 
-    def metrics(self, now: float) -> RequestMetrics:
+    def metrics(self) -> RequestMetrics:
         return RequestMetrics(
             num_prompt_tokens=self.num_prompt_tokens,
             num_cached_tokens=self.num_cached_tokens or 0,
             num_output_tokens=self.num_output_tokens,
             num_steps=self.num_steps,
             num_preemptions=self.num_preemptions,
-            arrival_time=self.arrival_time,
-            first_scheduled_time=self.first_scheduled_time,
-            first_token_time=self.first_token_time,
-            finish_time=now,
             speculation=self.stats,
         )

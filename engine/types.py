@@ -96,17 +96,13 @@ class SpeculationStats:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """The account of one finished request. Times are seconds of ``time.monotonic``; None if never reached."""
+    """The account of one finished request; ``num_steps`` are those that brought it tokens."""
 
     num_prompt_tokens: int
     num_cached_tokens: int
     num_output_tokens: int
     num_steps: int
     num_preemptions: int
-    arrival_time: float
-    first_scheduled_time: float | None
-    first_token_time: float | None
-    finish_time: float
     speculation: SpeculationStats
 
 
@@ -146,7 +142,7 @@ class StepStats:
         num_running, num_waiting: sequences after the step.
         kv_cache_usage: share of the KV blocks in use after the step, 0..1.
         num_rows: rows of the target forward; 0 if nothing ran and only the load above has changed.
-        num_prompt_tokens: prompt tokens whose prefill finished being needed (computed or found in the cache).
+        num_prompt_tokens: prompt tokens of the sequences that this step admitted for the first time.
         num_cached_tokens: of those, the ones found in the prefix cache.
         num_generated_tokens: tokens that became output.
         num_drafts, num_draft_tokens, num_accepted_tokens: as in ``SpeculationStats``, summed over the step.
@@ -181,13 +177,17 @@ class ModelInfo:
 
     Attributes:
         name: what clients call it.
+        source: the model's own name, whatever clients call it.
+        attention: the attention backend.
         weights_bytes, kv_cache_bytes: memory taken.
         num_kv_tokens: tokens the KV pool can hold.
     """
 
     name: str
+    source: str
     device: str
     dtype: str
+    attention: str
     vocab_size: int
     max_model_len: int
     weights_bytes: int

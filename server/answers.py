@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, cast
 
+from engine.errors import EngineUnavailable
 from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, TokenLogprob
 from server.convert import ChoicePlan
 from server.errors import GenerationFailed
@@ -36,7 +37,8 @@ class ChoiceWriter:
         """What ``output`` adds; the first one brings the prompt along where it is echoed.
 
         Raises:
-            GenerationFailed: the output says that the engine gave up.
+            EngineUnavailable: the output says that the engine has stopped.
+            GenerationFailed: it says that the request was aborted.
         """
         text, logprobs = output.text, None
         entries: list[tuple[int, TokenLogprob | None]] = []
@@ -75,10 +77,12 @@ def _finish_reason(output: RequestOutput) -> Literal["stop", "length"] | None:
     match output.finish_reason:
         case FinishReason.STOP | FinishReason.LENGTH:
             return cast(Literal["stop", "length"], output.finish_reason.value)
+        case FinishReason.ERROR:
+            raise EngineUnavailable(output.error or "the engine has stopped")
+        case FinishReason.ABORT:
+            raise GenerationFailed("this request was aborted")
         case None:
             return None
-        case _:
-            raise GenerationFailed("the engine could not finish this request")
 
 
 def join_parts(parts: Sequence[CompletionChoice]) -> CompletionChoice:

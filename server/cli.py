@@ -61,6 +61,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         from server.cli_server import run_server
 
         engine = _build_engine(config, name=next(iter(settings.served_model_names), None))
+        _listen(listener)
         url = _url(arguments.host, listener)
         run_server(
             create_app(engine, settings),
@@ -142,6 +143,15 @@ def _bind(host: str, port: int) -> socket.socket:
             listener.close()
         raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
     return listener
+
+
+def _listen(listener: socket.socket) -> None:
+    """Take the port for good; a server that started at the same time may have been first."""
+    try:
+        listener.listen()
+    except OSError as error:
+        host, port, *_ = listener.getsockname()
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
 
 
 def _url(host: str, listener: socket.socket) -> str:

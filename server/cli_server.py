@@ -72,6 +72,7 @@ class _Server(uvicorn.Server):
         self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._engine.drain()
         # The library would cancel what runs on, and its clients would see nothing but a cut connection.
         deadline = asyncio.create_task(self._stop_engine_late())
         try:

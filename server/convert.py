@@ -84,7 +84,7 @@ async def plan_choices(
             request = GenerateRequest(
                 request_id=f"{response_id}-{index}",
                 prompt=token_ids,
-                params=SamplingParams(**params | {"seed": mix_seed(seed, k)}),
+                params=SamplingParams(**params | {"seed": mix_seed(seed, index)}),
                 speculation=speculation,
             )
             plans.append(ChoicePlan(index=index, echo=echo, request=request))

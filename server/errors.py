@@ -28,7 +28,7 @@ class ModelNotFound(InvalidRequest):
 
 
 class GenerationFailed(DraftaheadError):
-    """The engine gave up on an accepted request; the reason is in the log, not in the answer."""
+    """An accepted request ended in a way that should not be."""
 
 
 class _Reply(NamedTuple):

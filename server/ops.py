@@ -50,9 +50,9 @@ async def get_model(name: str, reception: CurrentReception) -> ModelCard:
 
 @router.get("/health")
 async def check_health(reception: CurrentReception) -> Response:
-    """200 while the engine lives, 503 from then on."""
+    """200 while the engine takes requests, 503 from then on."""
     if not reception.engine.is_healthy:
-        raise EngineUnavailable("the engine is not running")
+        raise EngineUnavailable("the engine takes no requests")
     return Response()
 
 

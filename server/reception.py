@@ -22,7 +22,7 @@ class Reception:
 
     Attributes:
         model_names: the main name first.
-        system_fingerprint: equal as long as the model, its number format and this program's version are.
+        system_fingerprint: equal as long as all is that can change a bit of the output, whatever the model is called.
         created: unix seconds at which the model was ready.
     """
 
@@ -51,7 +51,7 @@ def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:
     names = settings.served_model_names or (info.name,)
     metrics = ServerMetrics(info, model_name=names[0], version=version)
     engine.subscribe(metrics.observe_step)
-    facts = "\n".join((info.name, info.dtype, version))
+    facts = "\n".join((info.source, str(info.weights_bytes), info.dtype, info.device, info.attention, version))
     return Reception(
         engine=engine,
         settings=settings,

@@ -72,6 +72,8 @@ def fake_info(**changes: object) -> ModelInfo:
     """The model that the fake claims to serve."""
     facts: dict[str, object] = {
         "name": "fake",
+        "source": "fake",
+        "attention": "none",
         "device": "cpu",
         "dtype": "float32",
         "vocab_size": VOCAB_SIZE,
@@ -109,6 +111,9 @@ class FakeEngine:
 
     async def start(self) -> None:
         self.is_running = True
+
+    def drain(self) -> None:
+        self.is_healthy = False
 
     async def stop(self) -> None:
         self.is_running = False
@@ -213,7 +218,7 @@ class FakeStream:
             if step == script.fail_after and script.fails(self.request):
                 self.is_over = True
                 yield RequestOutput(
-                    self.request.request_id, finish_reason=FinishReason.ERROR, error="/srv/weights broke"
+                    self.request.request_id, finish_reason=FinishReason.ERROR, error="the engine has died: OSError"
                 )
                 return
             shown = bytes(t for t in answer.tokens[done : min(done + len(tokens), answer.shown)] if t != END_TOKEN)
@@ -273,10 +278,6 @@ class FakeStream:
             num_output_tokens=num_output_tokens,
             num_steps=num_steps,
             num_preemptions=0,
-            arrival_time=self.arrival,
-            first_scheduled_time=self.arrival,
-            first_token_time=now,
-            finish_time=now,
             speculation=self._stats,
         )
 

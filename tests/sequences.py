@@ -55,7 +55,6 @@ def make_sequence(
         text=NumberText(sampling.stop),
         speculation=SpeculationParams(mode),
         num_speculative_tokens=num_speculative_tokens,
-        arrival_time=0.0,
     )
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from subprocess import PIPE
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from engine.bench.options import BenchOptions
 from engine.config import EngineConfig
 from engine.types import ModelInfo
+from server import cli
 from server.cli import main
 from server.cli_arguments import bench_options, build_parser, engine_config, parse_size, server_settings
 from server.cli_card import print_card
@@ -143,9 +145,26 @@ class TestRefusals:
             message = self.refusal(capsys, "serve", "/no/such/folder", "--port", port)
         assert message == f"cannot listen on 127.0.0.1 port {port}: Address already in use"
 
+    def test_a_port_that_another_server_took_meanwhile(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+    ) -> None:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            port = str(other.getsockname()[1])
+            build = cli._build_engine
+
+            def build_slowly(*args: Any, **options: Any) -> Any:
+                other.listen()
+                return build(*args, **options)
+
+            monkeypatch.setattr(cli, "_build_engine", build_slowly)
+            message = self.refusal(capsys, "serve", str(folder), "--port", port, "--device", "cpu")
+        assert message == f"cannot listen on 127.0.0.1 port {port}: Address already in use"
+
     def test_a_key_value_cache_that_is_too_small(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         words = ("serve", str(folder), "--port", "0", "--kv-cache-memory", "1K", "--device", "cpu")
-        assert "not enough memory for the key-value cache" in self.refusal(capsys, *words)
+        assert "kv_cache_memory is 1 MiB, but one request of 512 tokens needs" in self.refusal(capsys, *words)
 
 
 def test_help_and_version_do_not_load_torch() -> None:
@@ -164,6 +183,8 @@ def test_help_and_version_do_not_load_torch() -> None:
 class TestCard:
     INFO = ModelInfo(
         name="it's [bold]",
+        source="it's [bold]",
+        attention="native",
         device="cpu",
         dtype="bfloat16",
         vocab_size=9,
@@ -228,7 +249,9 @@ class TestServe:
 
         told: list[str] = []
         assert serve(use, "--drain-timeout", "0", interrupt=False) == 0
-        assert any(event.startswith('data: {"error":') for event in told), told
+        (error,) = [json.loads(event.removeprefix("data: "))["error"] for event in told if '"error"' in event]
+        assert error["code"] == "engine_unavailable"
+        assert error["message"] == "the server shut down before this request was finished"
 
 
 Served = Callable[..., int]

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from engine.core import EngineCore
 from engine.model.attention import AttentionBackend
@@ -22,6 +33,15 @@ from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.verifier import Verifier
 
 VOCAB_SIZE = 96
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+}
 
 
 def tiny_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: float = 0.1) -> PreTrainedModel:
@@ -50,6 +70,30 @@ def tiny_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: float 
         embedding.normal_()
         model.lm_head.weight[successor] = embedding * sharpness
     return model
+
+
+def tiny_qwen3() -> PreTrainedModel:
+    torch.manual_seed(1)
+    return Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=32)).eval()
+
+
+def tiny_gemma2() -> PreTrainedModel:
+    """Soft-caps on scores and logits, and a window of 8 in every other layer."""
+    torch.manual_seed(2)
+    return Gemma2ForCausalLM(
+        Gemma2Config(**SHAPE, head_dim=16, sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=8.0)
+    ).eval()
+
+
+def tiny_gpt2() -> PreTrainedModel:
+    """Transposed linear layers and learned positions."""
+    torch.manual_seed(3)
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=VOCAB_SIZE, n_embd=64, n_layer=2, n_head=4, n_positions=512, initializer_range=0.3)
+    ).eval()
+
+
+ARCHITECTURES = [tiny_llama, tiny_qwen3, tiny_gemma2, tiny_gpt2]
 
 
 def build_core(

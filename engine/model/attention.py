@@ -35,8 +35,26 @@ class AttentionOptions:
     softcap: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """What all attention layers of a model have in common: decides which backends serve it."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+    softcap: float | None
+
+
 class AttentionBackend(Protocol):
-    """A way to compute ``softmax(q k^T) v`` over paged keys."""
+    """A way to compute ``softmax(q k^T) v`` over paged keys.
+
+    Attributes:
+        name: what logs and fingerprints call it.
+    """
+
+    name: str
 
     def plan(self, batch: ForwardBatch, block_size: int) -> Any:
         """Indices that all layers of a step share."""

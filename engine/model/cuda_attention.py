@@ -6,14 +6,14 @@ One split of the keys, so that a sequence's result does not depend on who else i
 from __future__ import annotations
 
 import inspect
+import logging
 from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 
-from engine.errors import ConfigError
-from engine.model.attention import AttentionOptions
-from engine.model.forward_batch import ForwardBatch
+from engine.model.attention import AttentionOptions, AttentionShape
+from engine.model.forward_batch import ForwardBatch, null_batch
 
 try:
     from torch.nn.attention import varlen
@@ -23,9 +23,7 @@ else:
     _HAS_VARLEN = "block_table" in inspect.signature(varlen.varlen_attn).parameters
 
 
-def has_paged_varlen() -> bool:
-    """Whether this torch has ``varlen_attn`` with a block table."""
-    return _HAS_VARLEN
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,9 @@ class VarlenPlan:
 
 
 class VarlenAttention:
-    """See the module."""
+    """See the module. Made by ``open_varlen_attention``."""
+
+    name = "varlen"
 
     def plan(self, batch: ForwardBatch, block_size: int) -> VarlenPlan:
         device = batch.positions.device
@@ -67,8 +67,7 @@ class VarlenAttention:
         plan: VarlenPlan,
         options: AttentionOptions,
     ) -> torch.Tensor:
-        if options.softcap is not None:
-            raise ConfigError("attention soft-capping is not supported on CUDA")
+        assert options.softcap is None
         left = -1 if options.window is None else options.window - 1
         paged = (-1, plan.block_size, *keys.shape[1:])
         output = varlen.varlen_attn(
@@ -88,3 +87,30 @@ class VarlenAttention:
         )
         assert isinstance(output, torch.Tensor)
         return output
+
+
+def open_varlen_attention(shape: AttentionShape, device: torch.device) -> VarlenAttention | None:
+    """The backend, or None, with one line in the log that says why, where it does not serve this model."""
+    try:
+        if not _HAS_VARLEN:
+            raise NotImplementedError("this torch has no varlen_attn with a block table")
+        if shape.softcap is not None:
+            raise NotImplementedError("it knows no soft-capping")
+        backend = VarlenAttention()
+        _try_out(backend, shape, device)
+    # Which types, head dimensions, block sizes and devices it takes is its own affair, and differs between releases.
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        logger.warning("attention runs in plain torch, which is slower, as varlen_attn does not serve: %s", reason)
+        return None
+    return backend
+
+
+def _try_out(backend: VarlenAttention, shape: AttentionShape, device: torch.device) -> None:
+    query = torch.zeros(1, shape.num_heads, shape.head_dim, dtype=shape.dtype, device=device)
+    keys, values = torch.zeros(
+        2, shape.block_size, shape.num_kv_heads, shape.head_dim, dtype=shape.dtype, device=device
+    )
+    plan = backend.plan(null_batch(device), shape.block_size)
+    if not backend.attend(query, keys, values, plan, AttentionOptions(1.0)).isfinite().all():
+        raise RuntimeError("it gave numbers that are not finite")

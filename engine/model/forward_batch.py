@@ -70,6 +70,20 @@ def build_forward_batch(batch: ScheduledBatch, drafts: Seq[Draft], pool: KVPool,
     )
 
 
+def null_batch(device: torch.device) -> ForwardBatch:
+    """One row into the null block, to try a model or an attention with."""
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
+    return ForwardBatch(
+        input_ids=zero,
+        positions=zero,
+        slots=zero,
+        logit_rows=zero,
+        row_counts=[1],
+        context_lengths=[1],
+        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
+    )
+
+
 def _block_tables(tables: list[list[int]], device: torch.device) -> torch.Tensor:
     width = max(len(table) for table in tables)
     padded = [table + [0] * (width - len(table)) for table in tables]

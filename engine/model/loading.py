@@ -14,7 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
@@ -31,6 +30,7 @@ from engine.config import DEFAULT_MODEL, EngineConfig
 from engine.errors import ConfigError
 from engine.model.default_model import find_default_model
 from engine.model.gguf_conversion import Progress, convert_gguf, without_bars
+from engine.model.memory import available_bytes, out_of_memory_explained
 from engine.model.suitability import check_suitable
 
 _WEIGHTS = "model.safetensors"
@@ -158,13 +158,13 @@ def _resolve_device(config: EngineConfig) -> torch.device:
 def _resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
     if config.dtype != "auto":
         return getattr(torch, config.dtype)  # type: ignore[no-any-return]
-    if device.type == "cuda" or _multiplies_bfloat16():
-        return torch.bfloat16
-    return torch.float32
+    return torch.bfloat16 if _multiplies_bfloat16(device) else torch.float32
 
 
-def _multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for it; without them bfloat16 is slower than float32."""
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether the hardware has instructions for it; without them bfloat16 is slower than float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):  # a torch without oneDNN
@@ -180,13 +180,6 @@ def _check_memory(name: str, folder: Path, device: torch.device, dtype: torch.dt
             f"not enough memory on {device} for the weights of {name}: "
             f"they take {needed / 2**20:.0f} MiB, but only {available / 2**20:.0f} MiB are available"
         )
-
-
-def available_bytes(device: torch.device) -> int:
-    """Memory that can still be taken on a device."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -216,7 +209,7 @@ def _load_tokenizer(folder: Path, name: str, model_config: PretrainedConfig) -> 
 
 
 def _load_weights(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    with _explained(f"cannot load the model {name}"):
+    with _explained(f"cannot load the model {name}"), out_of_memory_explained(f"the weights of {name}"):
         model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
         model = model.to(device).eval()
     if missing := sorted(report["missing_keys"]):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from engine.model.attention import AttentionOptions
+from engine.model.attention import AttentionOptions, AttentionShape
 from engine.model.forward_batch import ForwardBatch
 from engine.model.native.library import load_native
 
@@ -46,6 +46,8 @@ class NativePlan:
 
 class NativeAttention:
     """See the module. Made by ``open_native_attention``."""
+
+    name = "native"
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._attend = {
@@ -96,8 +98,8 @@ class NativeAttention:
         return output
 
 
-def open_native_attention(cache_dir: Path, *, head_dim: int, dtype: torch.dtype) -> NativeAttention | None:
+def open_native_attention(shape: AttentionShape, cache_dir: Path) -> NativeAttention | None:
     """The backend, or None where it does not serve this model or cannot be compiled."""
-    serves = head_dim in _HEAD_DIMS and dtype in (torch.float32, torch.bfloat16)
+    serves = shape.head_dim in _HEAD_DIMS and shape.dtype in (torch.float32, torch.bfloat16)
     library = load_native(cache_dir) if serves else None
     return NativeAttention(library) if library is not None else None

@@ -13,6 +13,7 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
 
 from engine.errors import ConfigError
 
@@ -58,15 +59,47 @@ class RowStableLinear(nn.Module):
 
 
 def stabilise(model: nn.Module) -> None:
-    """Replace every linear layer of a CPU model, in place."""
+    """Replace every linear layer of a CPU model, in place.
+
+    Raises:
+        ConfigError: the model multiplies by a weight that is in no linear layer, so its rows cannot be kept stable.
+    """
     buckets: dict[tuple[int, int, bool], tuple[int, ...]] = {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                shape = (child.in_features, child.out_features, child.bias is not None)
+            linear = _as_linear(child)
+            if linear is not None:
+                shape = (linear.in_features, linear.out_features, linear.bias is not None)
                 if shape not in buckets:
-                    buckets[shape] = agreeing_row_counts(child)
-                setattr(parent, name, RowStableLinear(child, buckets[shape]))
+                    buckets[shape] = agreeing_row_counts(linear)
+                setattr(parent, name, RowStableLinear(linear, buckets[shape]))
+    _refuse_other_products(model)
+
+
+def _as_linear(module: nn.Module) -> nn.Linear | None:
+    """The module as a linear layer; None if it is none. GPT-2's convolution of width 1 is one, transposed."""
+    if type(module) is nn.Linear:
+        return module
+    if type(module) is not Conv1D:
+        return None
+    weight, bias = module.get_parameter("weight"), module.get_parameter("bias")
+    with torch.device("meta"):
+        linear = nn.Linear(*weight.shape)
+    linear.weight, linear.bias = nn.Parameter(weight.T.contiguous(), requires_grad=False), bias
+    return linear
+
+
+def _refuse_other_products(model: nn.Module) -> None:
+    """Experts, convolutions and the like hold matrices of their own and multiply by them in ways of their own."""
+    for path, module in model.named_modules():
+        if isinstance(module, RowStableLinear | nn.Embedding):
+            continue
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.squeeze().dim() > 1:
+                raise ConfigError(
+                    f"the weight {path}.{name} of this model is in a {type(module).__name__}, "
+                    "whose results on the CPU may depend on what else is in the batch"
+                )
 
 
 def agreeing_row_counts(linear: nn.Linear) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.errors import ConfigError
-from engine.model.attention import ATTENTION_NAME, AttentionBackend, PagedAttention, register_attention
-from engine.model.forward_batch import ForwardBatch, build_forward_batch
+from engine.model.attention import ATTENTION_NAME, AttentionBackend, AttentionShape, PagedAttention, register_attention
+from engine.model.forward_batch import ForwardBatch, build_forward_batch, null_batch
 from engine.model.kv_pool import KVPool
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.types import Draft
@@ -57,23 +57,24 @@ class ModelRunner:
     def _try_out(self) -> None:
         """One forward into the null block, so that an unsupported model fails at start and not at the first request."""
         try:
-            self._run(_null_batch(self._device))
+            self._run(null_batch(self._device))
         except (AssertionError, TypeError, ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"model class {type(self._model).__name__} does not run on paged attention: {error}"
             ) from error
 
 
-def _null_batch(device: torch.device) -> ForwardBatch:
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    return ForwardBatch(
-        input_ids=zero,
-        positions=zero,
-        slots=zero,
-        logit_rows=zero,
-        row_counts=[1],
-        context_lengths=[1],
-        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
+def attention_shape(model: PreTrainedModel, block_size: int) -> AttentionShape:
+    """What attention has to serve to serve this model. Raises as ``kv_shape``."""
+    config = model.config.get_text_config()
+    _, num_kv_heads, head_dim = kv_shape(model)
+    return AttentionShape(
+        num_heads=config.num_attention_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        block_size=block_size,
+        dtype=model.dtype,
+        softcap=getattr(config, "attn_logit_softcapping", None),
     )
 
 

@@ -43,6 +43,8 @@ class TilePlan:
 class TiledAttention:
     """See the module."""
 
+    name = "tiled"
+
     def plan(self, batch: ForwardBatch, block_size: int) -> TilePlan:
         tiles = sorted(_cut(batch), key=lambda tile: -tile.num_keys)
         device = batch.positions.device

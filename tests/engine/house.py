@@ -91,6 +91,8 @@ async def running(*, max_num_requests: int = 100, drafter_name: str = "suffix", 
     scripted = ScriptedEngine(**({"drafter": RandomDrafter(VOCAB_SIZE)} | options))
     info = ModelInfo(
         name="scripted",
+        source="scripted",
+        attention="none",
         device="cpu",
         dtype="none",
         vocab_size=256,

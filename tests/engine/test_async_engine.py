@@ -180,8 +180,21 @@ async def test_stopping_fails_whoever_waits_and_takes_nobody_more() -> None:
         house.gate.open()
         await stopping
         for stream in streams:
-            assert "shutting down" in await reason_of_failure(stream)
+            assert "shut down before" in await reason_of_failure(stream)
         assert not any(thread.name == "engine" for thread in threading.enumerate())
+
+
+async def test_draining_finishes_what_runs_and_takes_nobody_more() -> None:
+    async with running() as house:
+        house.gate.close()
+        stream = await house.engine.submit(request_for("a"))
+        assert house.engine.is_healthy
+        house.engine.drain()
+        assert not house.engine.is_healthy
+        with pytest.raises(EngineUnavailable, match="the server is shutting down"):
+            await house.engine.submit(request_for("late"))
+        house.gate.open()
+        assert (await collect(stream))[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
 
 
 async def test_one_request_too_many_is_refused_until_another_has_ended() -> None:

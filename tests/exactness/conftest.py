@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import pytest
@@ -83,7 +82,6 @@ class RealModel:
             text=Detokenizer(self.tokenizer, params.stop),
             speculation=SpeculationParams(mode),
             num_speculative_tokens=draft_length,
-            arrival_time=time.monotonic(),
         )
 
 

@@ -6,7 +6,7 @@ text, reasons, and log-probabilities to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +16,14 @@ from transformers import PreTrainedModel
 from engine.core import EngineCore
 from engine.model.native_attention import open_native_attention
 from engine.model.row_stable import stabilise
+from engine.model.runner import attention_shape
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.suffix import SuffixDrafter
 from engine.types import RequestOutput, SpeculationStats
 from tests.drafters import RandomDrafter, ReplayDrafter
 from tests.sequences import make_sequence, run, tokens_of
-from tests.tiny import VOCAB_SIZE, build_core, one_thread, stable_llama, tiny_llama
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, build_core, one_thread, stable_llama, tiny_llama
 
 MAX_TOKENS = 24
 HOT: dict[str, Any] = {"temperature": 1.0}
@@ -232,8 +233,17 @@ def test_with_another_block_size(model: PreTrainedModel, plain: dict[str, Answer
     assert answer_all(core, 8)[0] == plain
 
 
+@pytest.mark.parametrize("make_model", ARCHITECTURES)
+def test_with_other_architectures(make_model: Callable[[], PreTrainedModel]) -> None:
+    model = make_model()
+    stabilise(model)
+    alone = {name: answer_of(run(build_core(model), [request_for(name)])[name]) for name in REQUESTS}
+    for kind, length in (("none", 0), ("suffix", 8), ("oracle", 4)):
+        assert answer_all(build_core(model, drafter=make_drafter(kind, alone)), length)[0] == alone
+
+
 def test_with_native_attention(model: PreTrainedModel, tmp_path_factory: pytest.TempPathFactory) -> None:
-    native = open_native_attention(tmp_path_factory.getbasetemp(), head_dim=16, dtype=torch.float32)
+    native = open_native_attention(attention_shape(model, block_size=4), tmp_path_factory.getbasetemp())
     if native is None:
         pytest.skip("no C++ compiler")
     alone = {name: answer_of(run(build_core(model, attention=native), [request_for(name)])[name]) for name in REQUESTS}

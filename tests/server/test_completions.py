@@ -55,8 +55,9 @@ async def test_choices_are_prompt_major_and_each_has_its_own_seed() -> None:
     engine = FakeEngine(Script(say=_prompt_and_seed))
     async with serve(engine) as client:
         answer = await complete(client, prompt=["a", "b"], n=3, seed=7, max_tokens=40)
-    seeds = [mix_seed(7, k) for k in range(3)]
-    assert [c["text"] for c in answer["choices"]] == [f"{p}/{seed}" for p in "ab" for seed in seeds]
+    seeds = [mix_seed(7, index) for index in range(6)]
+    assert seeds[0] == 7
+    assert [c["text"] for c in answer["choices"]] == [f"{'aaabbb'[i]}/{seeds[i]}" for i in range(6)]
     assert [c["index"] for c in answer["choices"]] == list(range(6))
     assert len({request.request_id for request in engine.requests}) == 6
 
@@ -212,11 +213,12 @@ async def test_aliases_answer_to_their_own_name() -> None:
 
 async def test_fingerprint_follows_the_model_and_its_numbers() -> None:
     prints = []
-    for info in (fake_info(), fake_info(), fake_info(dtype="bfloat16"), fake_info(name="other")):
-        async with serve(FakeEngine(info=info), served_model_names=("fake",)) as client:
+    changes: list[dict[str, object]] = [{}, {"name": "alias"}, {"source": "b"}, {"dtype": "bfloat16"}]
+    for change in [*changes, {"device": "cuda:0"}, {"attention": "tiled"}, {"weights_bytes": 5}]:
+        async with serve(FakeEngine(info=fake_info(**change)), served_model_names=("fake",)) as client:
             prints.append((await complete(client))["system_fingerprint"])
     assert prints[0] == prints[1]
-    assert len(set(prints)) == 3
+    assert len(set(prints)) == len(prints) - 1
 
 
 async def test_speculation_report_sums_the_choices() -> None:

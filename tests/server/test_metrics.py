@@ -218,7 +218,7 @@ def test_tokens_per_second_is_of_the_last_ten_seconds(metrics: ServerMetrics, cl
 def test_latencies(metrics: ServerMetrics, clock: _Clock) -> None:
     meter = metrics.start_request()
     start = clock.now
-    account = RequestMetrics(7, 0, 6, 3, 0, start, start, start, start, SpeculationStats(4))
+    account = RequestMetrics(7, 0, 6, 3, 0, SpeculationStats(4))
     meter.observe(RequestOutput("r", [1, 2], time=start + 0.5))
     meter.observe(RequestOutput("r", [], time=start + 0.6))
     meter.observe(RequestOutput("r", [3, 4, 5], time=start + 0.8))

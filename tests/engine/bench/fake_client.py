@@ -48,6 +48,8 @@ class FakeClient:
     def info(self) -> ModelInfo:
         return ModelInfo(
             name="fake",
+            source="fake",
+            attention="none",
             device="cpu",
             dtype="float32",
             vocab_size=100,
@@ -63,6 +65,9 @@ class FakeClient:
     @property
     def is_healthy(self) -> bool:
         return True
+
+    def drain(self) -> None:
+        raise NotImplementedError
 
     async def start(self) -> None: ...
 
@@ -105,7 +110,7 @@ class FakeStream:
         self._client.in_flight.pop(self._request.request_id, None)
 
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
-        client, arrival = self._client, self._client.now
+        client = self._client
         is_plain = self._request.speculation.mode is SpeculationMode.OFF
         step_seconds = PLAIN_STEP_SECONDS if is_plain else client.speculative_step_seconds
         num_tokens = min(client.num_output_tokens, self._request.params.max_tokens)
@@ -135,10 +140,6 @@ class FakeStream:
             num_output_tokens=num_tokens,
             num_steps=num_steps,
             num_preemptions=0,
-            arrival_time=arrival,
-            first_scheduled_time=arrival,
-            first_token_time=arrival + PREFILL_SECONDS,
-            finish_time=client.now,
             speculation=stats,
         )
         yield RequestOutput(

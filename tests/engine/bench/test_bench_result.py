@@ -15,10 +15,6 @@ def chunk(mode: SpeculationMode, repeat: int, seconds: float, gaps: tuple[float,
         num_output_tokens=4,
         num_steps=2,
         num_preemptions=0,
-        arrival_time=0,
-        first_scheduled_time=0,
-        first_token_time=0,
-        finish_time=0,
         speculation=SpeculationStats(4),
     )
     measurement = Measurement(prompt_id=1, token_ids=(5, 6, 7, 8), ttft=seconds / 2, token_gaps=gaps, metrics=metrics)

@@ -7,11 +7,19 @@ import math
 import pytest
 import torch
 
-from engine.model.attention import AttentionBackend, AttentionOptions
+from engine.model.attention import AttentionBackend, AttentionOptions, AttentionShape
 from engine.model.native_attention import open_native_attention
 from engine.model.tiled_attention import TiledAttention
 from tests.engine.model.paged_cases import HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, PagedTexts, Rows
 
+SHAPE = AttentionShape(
+    num_heads=NUM_HEADS,
+    num_kv_heads=NUM_KV_HEADS,
+    head_dim=HEAD_DIM,
+    block_size=16,
+    dtype=torch.float32,
+    softcap=None,
+)
 PLAIN = AttentionOptions(HEAD_DIM**-0.5)
 OPTIONS = [
     PLAIN,
@@ -37,7 +45,7 @@ class Attention:
 def attend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Attention:
     if request.param == "tiled":
         return Attention(TiledAttention())
-    native = open_native_attention(tmp_path_factory.getbasetemp(), head_dim=HEAD_DIM, dtype=torch.float32)
+    native = open_native_attention(SHAPE, tmp_path_factory.getbasetemp())
     if native is None:
         pytest.skip("no C++ compiler")
     return Attention(native)

@@ -84,7 +84,7 @@ class TestFolder:
     def test_auto_follows_the_hardware(
         self, pristine: Path, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, dtype: torch.dtype
     ) -> None:
-        monkeypatch.setattr("engine.model.loading._multiplies_bfloat16", lambda: has_bfloat16)
+        monkeypatch.setattr("engine.model.loading._multiplies_bfloat16", lambda device: has_bfloat16)
         loaded = load(pristine, dtype="auto")
         assert (loaded.dtype, loaded.model.dtype) == (dtype, dtype)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
 
 from engine.errors import ConfigError
 from engine.model import row_stable
@@ -146,17 +147,31 @@ def test_a_library_that_never_agrees_with_itself_is_refused(library: Any) -> Non
         agreeing_row_counts(make_linear())
 
 
-class Odd(nn.Linear):
-    """A layer that computes something else."""
-
-
-def test_every_plain_linear_layer_of_a_model_is_replaced_and_nothing_else() -> None:
-    model = nn.Sequential(make_linear(), nn.ReLU(), nn.Sequential(make_linear(40, 8), Odd(8, 8)))
+def test_every_linear_layer_of_a_model_is_replaced_and_nothing_else() -> None:
+    transposed = Conv1D(8, 40)
+    nn.init.normal_(transposed.bias)
+    model = nn.Sequential(make_linear(), nn.LayerNorm(40), nn.Sequential(transposed, make_linear(8, 12)))
     x = torch.randn(3, 48)
     before = model(x)
     stabilise(model)
     kinds = [type(module) for module in model.modules()]
-    assert kinds.count(RowStableLinear) == 2
-    assert kinds.count(Odd) == 1
-    assert kinds.count(nn.Linear) == 0
+    assert kinds.count(RowStableLinear) == 3
+    assert kinds.count(nn.LayerNorm) == 1
+    assert kinds.count(nn.Linear) == kinds.count(Conv1D) == 0
     torch.testing.assert_close(model(x), before, rtol=1e-5, atol=1e-5)
+
+
+class Experts(nn.Module):
+    """A matrix each, multiplied by in a way of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(4, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"), [(Experts(), r"1\.weights .* Experts"), (nn.Conv1d(8, 8, 3), r"1\.weight .* Conv1d")]
+)
+def test_a_model_that_multiplies_elsewhere_is_refused(layer: nn.Module, name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        stabilise(nn.Sequential(make_linear(), layer))

@@ -9,13 +9,9 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from engine.errors import ConfigError
@@ -27,30 +23,7 @@ from engine.model.tiled_attention import TiledAttention
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.types import Draft
 from tests.sequences import make_sequence, run, tokens_of
-from tests.tiny import VOCAB_SIZE, build_core, tiny_llama
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.3,
-}
-
-
-def tiny_qwen3() -> PreTrainedModel:
-    torch.manual_seed(1)
-    return Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=32)).eval()
-
-
-def tiny_gemma2() -> PreTrainedModel:
-    """Soft-caps on scores and logits, and a window of 8 in every other layer."""
-    torch.manual_seed(2)
-    return Gemma2ForCausalLM(
-        Gemma2Config(**SHAPE, head_dim=16, sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=8.0)
-    ).eval()
+from tests.tiny import ARCHITECTURES, SHAPE, build_core, tiny_gemma2, tiny_llama, tiny_qwen3
 
 
 def make_pool(model: PreTrainedModel, num_blocks: int = 64, block_size: int = 4) -> KVPool:
@@ -70,7 +43,7 @@ def make_runner(model: PreTrainedModel) -> ModelRunner:
     return ModelRunner(model, make_pool(model), TiledAttention())
 
 
-@pytest.mark.parametrize("make_model", [tiny_llama, tiny_qwen3, tiny_gemma2])
+@pytest.mark.parametrize("make_model", ARCHITECTURES)
 def test_greedy_output_is_that_of_transformers_token_for_token(make_model: Callable[[], PreTrainedModel]) -> None:
     reference = make_model()
     prompts = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [40], [7] * 30]
@@ -88,7 +61,7 @@ def test_greedy_output_is_that_of_transformers_token_for_token(make_model: Calla
         assert tokens_of(outputs[str(i)]) == expected[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("make_model", [tiny_llama, tiny_qwen3, tiny_gemma2])
+@pytest.mark.parametrize("make_model", ARCHITECTURES)
 def test_logits_of_a_mixed_batch_are_those_of_whole_texts(make_model: Callable[[], PreTrainedModel]) -> None:
     """A chunk that draws nothing, a prompt to be scored, a decode row, and a draft, in one forward."""
     reference, model = make_model(), make_model()
