@@ -25,8 +25,8 @@ from engine.types import FinishReason, ModelInfo, RequestOutput, StepStats
 
 logger = logging.getLogger(__name__)
 
-# Below this a text is tokenised on the event loop: handing it to a thread would take longer.
-_LONG_TEXT = 20_000
+# Characters. Below this a text is tokenised on the event loop: handing it to a thread would take longer.
+_LONG_TEXT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,9 @@ class AsyncEngine:
             if len(prompt) > _LONG_TEXT:
                 return await asyncio.to_thread(self._tokenizer.encode, prompt)
             return self._tokenizer.encode(prompt)
-        for token_id in prompt:
-            self._check_token_id(token_id, "prompt")
+        if prompt:
+            self._check_token_id(min(prompt), "prompt")
+            self._check_token_id(max(prompt), "prompt")
         return list(prompt)
 
     def render_chat(self, messages: Seq[Mapping[str, str]]) -> str:

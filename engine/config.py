@@ -32,7 +32,7 @@ class EngineConfig:
         enable_prefix_caching: whether finished blocks are kept and shared between equal prefixes.
         max_num_seqs: most sequences in one step.
         max_num_batched_tokens: most rows in one target forward (prefill chunks, decode and verify rows together).
-        max_num_waiting: most requests in the queue; one more is refused.
+        max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
         drafter: who proposes drafts; ``none`` is plain decoding.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
         num_threads: CPU threads for the forward; None takes every core this process may use.

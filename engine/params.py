@@ -11,6 +11,8 @@ from engine.config import MAX_SPECULATIVE_TOKENS
 from engine.errors import InvalidRequest
 
 MAX_LOGPROBS = 20
+# Every step compares the end of the text with every beginning of a stop string.
+MAX_STOP_LENGTH = 1000
 _MASK64 = (1 << 64) - 1
 
 
@@ -88,6 +90,10 @@ class SamplingParams:
             _check("logit_bias", bias, -100, 100, where=f" (token {token_id})")
         if any(not stop for stop in self.stop):
             raise InvalidRequest("stop must not hold an empty string", param="stop")
+        if (longest := max(map(len, self.stop), default=0)) > MAX_STOP_LENGTH:
+            raise InvalidRequest(
+                f"stop may hold strings of {MAX_STOP_LENGTH} characters, not of {longest}", param="stop"
+            )
         if self.logprobs is not None:
             _check("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:

@@ -16,8 +16,8 @@ from engine.types import FinishReason, RequestMetrics, SpeculationStats, TokenLo
 class TextStream(Protocol):
     """Turns the tokens of one sequence into text, a token at a time."""
 
-    def append(self, token_id: int, *, check_stop: bool = True) -> str | None:
-        """Take a token; the stop string that is complete with it, or None."""
+    def append(self, token_id: int, *, check_stop: bool = True, is_last: bool = False) -> str | None:
+        """Take a token; the stop string that is complete with it, or None. ``is_last`` if no token can follow."""
 
     def take(self, *, final: bool = False) -> str:
         """New text that no later token can change; everything that is left if ``final``."""
@@ -102,10 +102,12 @@ class Sequence:
         if token_id in end_token_ids and not self.params.ignore_eos:
             self.finish(FinishReason.STOP, token_id)
             return
-        stop = self.text.append(token_id, check_stop=self.num_output_tokens >= self.params.min_tokens)
+        is_last = self.num_remaining_tokens == 0
+        may_stop = self.num_output_tokens >= self.params.min_tokens
+        stop = self.text.append(token_id, check_stop=may_stop, is_last=is_last)
         if stop is not None:
             self.finish(FinishReason.STOP, stop)
-        elif self.num_remaining_tokens == 0:
+        elif is_last:
             self.finish(FinishReason.LENGTH)
 
     def finish(self, reason: FinishReason, stop_reason: str | int | None = None) -> None:

@@ -47,16 +47,7 @@ class Tokenizer:
         )
         self._byte_of_char = {char: byte for byte, char in bytes_to_unicode().items()}
         self._bytes_of_id: dict[int, bytes] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens that have a text; a model's own vocabulary may be padded beyond it."""
-        return len(self._hf)
-
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        """Tokens that stand for no text, such as the end token."""
-        return self._special_ids
+        self._text_of_id: dict[int, str] = {}
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a prompt, with the model's begin token if it wants one and the text brings none.
@@ -83,9 +74,12 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """The text of one token as it reads after other text, special tokens included."""
-        # Some decoders drop the space in front of the very first token, so the second of two is looked at.
-        once, twice = (self._backend.decode([token_id] * n, skip_special_tokens=False) for n in (1, 2))
-        return str(once) if self._is_byte_level else str(twice[len(once) :])
+        known = self._text_of_id.get(token_id)
+        if known is None:
+            # Some decoders drop the space in front of the very first token, so the second of two is looked at.
+            once, twice = (self._backend.decode([token_id] * n, skip_special_tokens=False) for n in (1, 2))
+            known = self._text_of_id[token_id] = str(once) if self._is_byte_level else str(twice[len(once) :])
+        return known
 
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The prompt text of a conversation, open for the assistant's turn.
@@ -149,14 +143,18 @@ class Detokenizer:
         self._held = ""
         self._has_stopped = False
 
-    def append(self, token_id: int, *, check_stop: bool = True) -> str | None:
+    def append(self, token_id: int, *, check_stop: bool = True, is_last: bool = False) -> str | None:
         """Take a token; the stop string that is complete with it, or None. Nothing may follow a stop string.
 
         Args:
             check_stop: False lets stop strings that are complete with this token pass as ordinary text.
+            is_last: no token follows, so that what waited for the next one is certain now.
         """
         assert not self._has_stopped, "a token after the stop string"
-        return self._extend(self._pieces.push(token_id), check_stop=check_stop)
+        text = self._pieces.push(token_id)
+        if is_last:
+            text += self._pieces.flush()
+        return self._extend(text, check_stop=check_stop)
 
     def take(self, *, final: bool = False) -> str:
         """New text that can be released; all that is left if ``final``, a cut character as U+FFFD."""

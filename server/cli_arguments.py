@@ -10,13 +10,13 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn, get_args
 
 from engine.bench.options import BenchOptions
 from engine.bench.prompts import TASKS
 from engine.config import Device, DrafterName, Dtype, EngineConfig
+from engine.version import program_version
 from server.settings import ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
@@ -49,7 +49,7 @@ def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM, description="An OpenAI-compatible inference server built around exact speculative decoding."
     )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {program_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     serving = _add_command(commands, "serve", serve, "serve a model over HTTP")
@@ -76,8 +76,12 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
 
 def server_settings(arguments: argparse.Namespace) -> ServerSettings:
     """Raises ``ConfigError`` as ``ServerSettings`` does."""
+    # A call with more choices than the engine takes in all could never be served.
+    most = min(ServerSettings().max_choices_per_request, arguments.max_num_seqs + arguments.max_num_waiting)
     return ServerSettings(
-        served_model_names=tuple(arguments.served_model_name), unknown_fields=arguments.unknown_fields
+        served_model_names=tuple(arguments.served_model_name),
+        unknown_fields=arguments.unknown_fields,
+        max_choices_per_request=most,
     )
 
 
@@ -200,7 +204,7 @@ _NUMBERS = (
     ("block_size", "tokens in one block of the key-value cache (default: what suits the device)"),
     ("max_num_seqs", "most sequences in one step"),
     ("max_num_batched_tokens", "most rows in one forward of the model"),
-    ("max_num_waiting", "most requests in the queue; one more is refused"),
+    ("max_num_waiting", "most requests in flight beyond those in one step; one more is refused"),
 )
 _BENCH_NUMBERS = (
     ("limit_per_task", "most prompts of each task (default: all)"),
@@ -228,10 +232,3 @@ def _whole_number(text: str, what: str, most: int) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= most):
         raise argparse.ArgumentTypeError(f"{text!r} is not {what} in 0..{most}")
     return int(text)
-
-
-def _version() -> str:
-    try:
-        return version(PROGRAM)
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+source"

@@ -6,6 +6,7 @@ Knows signals and how a server drains. Refuses to know what is served.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from engine.client import EngineClient
+
+_log = logging.getLogger(__name__)
 
 # The HTTP library tells of every start and stop at INFO; that is news only to whoever debugs.
 _LOG_LEVELS = {"debug": "info", "info": "warning"}
@@ -72,6 +75,7 @@ class _Server(uvicorn.Server):
         self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _log.info("stopping: no new requests; running ones have %d s to finish", self._drain_timeout)
         self._engine.drain()
         # The library would cancel what runs on, and its clients would see nothing but a cut connection.
         deadline = asyncio.create_task(self._stop_engine_late())

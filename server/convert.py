@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,7 @@ async def plan_choices(
     speculation = _speculation(body)
     plans = []
     for prompt_index, prompt in enumerate(body.prompt):
+        await asyncio.sleep(0)  # between many prompts the others have their turn
         token_ids = tuple(await engine.encode(prompt))
         params = _sampling(body, seed, len(token_ids), engine)
         echo = _prompt_text(prompt, engine) if body.echo else None

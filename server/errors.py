@@ -59,6 +59,11 @@ def body_of(error: DraftaheadError) -> dict[str, dict[str, str | None]]:
     return error_body(str(error), reply.type, param=param, code=code or reply.code)
 
 
+def fault_body() -> dict[str, dict[str, str | None]]:
+    """The error body for a fault of ours; what it was is in the log."""
+    return error_body("the server failed to handle this request", "server_error", code="internal_error")
+
+
 def invalid_request(error: ValidationError) -> InvalidRequest:
     """The first complaint of pydantic as an error that names the field and what stood there."""
     first = error.errors(include_url=False, include_context=False)[0]
@@ -128,13 +133,12 @@ async def _on_disconnect(_request: Request, _error: Exception) -> Response:
 
 
 async def _on_fault(_request: Request, _error: Exception) -> Response:
-    return JSONResponse(
-        error_body("the server failed to handle this request", "server_error", code="internal_error"),
-        status_code=500,
-    )
+    return JSONResponse(fault_body(), status_code=500)
 
 
 def _complaint(details: ErrorDetails) -> str:
+    if details["type"] == "model_type":
+        return "input should be an object"
     message = details["msg"]
     return message[:1].lower() + message[1:]
 

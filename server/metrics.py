@@ -218,8 +218,9 @@ class _StepMetrics:
         )
         self._acceptance_length = gauge(
             "mean_acceptance_length",
-            "1 + accepted tokens / drafts since the start: tokens a drafted step brings; 0 before the first.",
+            "1 + accepted tokens / drafts since the start: tokens a drafted step brings; 1 before the first.",
         )
+        self._acceptance_length.set(1)
         gauge(
             "tokens_per_second",
             f"Tokens that became output in the last {RATE_WINDOW_SECONDS:g} seconds, a second.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
 from engine.client import EngineClient
+from engine.version import program_version
 from server.errors import ModelNotFound, json_text
 from server.metrics import ServerMetrics
 from server.settings import ServerSettings
@@ -47,7 +47,7 @@ class Reception:
 
 def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:
     """The reception of a started engine, with its metrics subscribed to the engine's steps."""
-    info, version = engine.info, _version()
+    info, version = engine.info, program_version()
     names = settings.served_model_names or (info.name,)
     metrics = ServerMetrics(info, model_name=names[0], version=version)
     engine.subscribe(metrics.observe_step)
@@ -61,13 +61,6 @@ def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:
         system_fingerprint=f"fp_{hashlib.sha256(facts.encode()).hexdigest()[:10]}",
         created=int(time.time()),
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("draftahead")
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+source"
 
 
 def _of_request(request: Request) -> Reception:

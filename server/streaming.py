@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from json import dumps
+from logging import getLogger
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -14,10 +15,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import DraftaheadError
-from server.errors import body_of
+from server.errors import body_of, fault_body
 from server.generation import Generation
 
 _T = TypeVar("_T")
+_log = getLogger(__name__)
 
 
 class EventStream(StreamingResponse):
@@ -52,6 +54,9 @@ async def _as_events(chunks: AsyncGenerator[str]) -> AsyncGenerator[str]:
                 yield f"data: {chunk}\n\n"
         except DraftaheadError as error:
             yield f"data: {dumps(body_of(error))}\n\n"
+        except Exception as error:  # the status has been sent, so no other handler can tell the client
+            _log.exception("a stream failed", exc_info=error)
+            yield f"data: {dumps(fault_body())}\n\n"
     yield "data: [DONE]\n\n"
 
 

@@ -19,7 +19,7 @@ class NumberText:
         self._text = ""
         self._num_taken = 0
 
-    def append(self, token_id: int, *, check_stop: bool = True) -> str | None:
+    def append(self, token_id: int, *, check_stop: bool = True, is_last: bool = False) -> str | None:
         start = len(self._text)
         self._text += f"{token_id} "
         for stop in self._stop if check_stop else ():

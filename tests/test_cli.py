@@ -72,7 +72,9 @@ class TestArguments:
             cache_dir=Path("/tmp/c"),
         )
         settings = server_settings(parse(*words.split()))
-        assert settings == ServerSettings(served_model_names=("a", "b"), unknown_fields="ignore")
+        assert settings == ServerSettings(
+            served_model_names=("a", "b"), unknown_fields="ignore", max_choices_per_request=9
+        )
 
     def test_bench_flags(self) -> None:
         words = (
@@ -165,6 +167,12 @@ class TestRefusals:
     def test_a_key_value_cache_that_is_too_small(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         words = ("serve", str(folder), "--port", "0", "--kv-cache-memory", "1K", "--device", "cpu")
         assert "kv_cache_memory is 1 MiB, but one request of 512 tokens needs" in self.refusal(capsys, *words)
+
+
+def test_no_call_may_have_more_choices_than_the_engine_ever_takes() -> None:
+    few = parse("serve", "--max-num-seqs", "4", "--max-num-waiting", "5")
+    assert server_settings(few).max_choices_per_request == 9
+    assert server_settings(parse("serve")).max_choices_per_request == 1024
 
 
 def test_help_and_version_do_not_load_torch() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from rich import box
@@ -24,6 +24,7 @@ from engine.bench.result import BenchResult, ModeResult, TaskResult
 from engine.bench.run import BenchProgress
 from engine.errors import ConfigError
 from engine.types import ModelInfo
+from engine.version import program_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,8 @@ def describe_run(info: ModelInfo, *, command: str, started_at: datetime) -> Benc
         accelerator=_accelerator(info.device),
         versions={
             "python": platform.python_version(),
-            **{name: _version(name) for name in ("draftahead", "torch", "transformers")},
+            "draftahead": program_version(),
+            **{name: version(name) for name in ("torch", "transformers")},
         },
     )
 
@@ -182,13 +184,6 @@ def _exactness(overall: TaskResult) -> str:
         f"NOT EXACT: {len(overall.differing_prompt_ids)} of {overall.num_prompts} prompts gave other tokens "
         f"in some run: {', '.join(map(str, overall.differing_prompt_ids))}"
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from a source tree
-        return "not installed"
 
 
 def _cpu_model(cpuinfo: Path) -> str:

@@ -113,6 +113,7 @@ def attend(
     attention_mask: torch.Tensor | None,
     *,
     paged_attention: PagedAttention,
+    is_causal: bool | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -131,7 +132,12 @@ def attend(
     Raises:
         ConfigError: the layer asks for something that this attention does not compute.
     """
-    if features := sorted(name for name, wanted in unknown.items() if wanted is not None and name not in _HARMLESS):
+    features = sorted(name for name, wanted in unknown.items() if wanted is not None and name not in _HARMLESS)
+    if attention_mask is not None:
+        features.append("an attention mask")
+    if is_causal is False:
+        features.append("attention to later tokens")
+    if features:
         raise ConfigError(f"unsupported attention feature of this model: {', '.join(features)}")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     options = AttentionOptions(scale, sliding_window, softcap)
@@ -146,7 +152,7 @@ def attend(
 
 
 # Keywords that transformers passes on to every attention and that change nothing here.
-_HARMLESS = frozenset({"is_causal", "use_cache", "position_ids", "output_attentions", "cache_position"})
+_HARMLESS = frozenset({"use_cache", "position_ids", "output_attentions", "cache_position"})
 
 
 def register_attention() -> None:

@@ -21,6 +21,7 @@ import psutil
 import torch
 from filelock import FileLock
 from gguf import GGUFReader
+from safetensors import SafetensorError
 from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -56,7 +57,7 @@ def convert_gguf(path: Path, cache_dir: Path, progress: Progress) -> Path:
         with FileLock(folder.with_name(f"{folder.name}.lock")):
             if not folder.is_dir():
                 _convert_into(folder, path, progress)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ConfigError(f"cannot write the converted model to {folder}: {error}") from error
     return folder
 

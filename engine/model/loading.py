@@ -223,4 +223,4 @@ def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
     for source in (model.generation_config, model.config):
         ids = getattr(source, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or ())
-    return frozenset(found)
+    return frozenset(token_id for token_id in found if 0 <= token_id < model.config.get_text_config().vocab_size)

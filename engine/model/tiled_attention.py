@@ -1,8 +1,9 @@
-"""Attention in plain torch, bit for bit the same whatever else is in the batch.
+"""Attention in plain torch; on the CPU bit for bit the same whatever else is in the batch.
 
-Floating-point sums depend on their order, and library kernels choose it by shape. So every multiplication here has one
-shape: 16 query rows by 128 keys. Key tiles are taken in order of position with a running softmax in float32; a tile
-with nothing to see changes no bit. Runs on any device and is the reference for the faster backends.
+Floating-point sums depend on their order, and library kernels choose it by shape. So every product of one tile has one
+shape: 16 query rows by 128 keys; only the number of tiles in a batched product changes. Key tiles are taken in order of
+position with a running softmax in float32; a tile with nothing to see changes no bit. Runs on any device and is the
+reference for the faster backends.
 
 Source: online softmax, Milakov and Gimelshein (arXiv 1805.02867).
 """

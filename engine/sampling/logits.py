@@ -88,14 +88,16 @@ def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     # The difference first: a tiny temperature then gives exact zeros behind the best token, never NaN.
     temperature = max(params.temperature, torch.finfo(ordered.dtype).tiny)
     probabilities = ((ordered - ordered[0]) / temperature).exp_()
-    num_kept = len(ordered) if params.top_k == 0 else min(params.top_k, len(ordered))
+    if params.top_k:
+        probabilities[params.top_k :] = 0
+    is_kept = probabilities > 0
     if params.top_p < 1:
-        mass = probabilities[:num_kept].cumsum(0)
-        num_kept = int((mass - probabilities[:num_kept] < params.top_p * mass[-1]).sum())
+        mass = probabilities.cumsum(0)
+        is_kept &= mass - probabilities < params.top_p * mass[-1]
     if params.min_p > 0:
-        num_kept = min(num_kept, int((probabilities >= params.min_p).sum()))
-    kept = order[: max(num_kept, 1)]  # the best token stays, also where float32 turns a tiny top_p into 0
-    return torch.full_like(logits, -math.inf).index_copy_(0, kept, logits[kept])
+        is_kept &= probabilities >= params.min_p
+    is_kept[0] = True  # the best token stays, also where float32 turns a tiny top_p into 0
+    return torch.empty_like(logits).index_copy_(0, order, ordered.masked_fill_(~is_kept, -math.inf))
 
 
 def _add_bias(logits: torch.Tensor, params: SamplingParams) -> None:

@@ -82,7 +82,7 @@ def _with_logprobs(
 ) -> tuple[list[int], list[TokenLogprob | None]]:
     """Pack tokens, log-probabilities and best alternatives into one copy; float64 holds every id exactly."""
     index = torch.tensor([i for i, _ in wanted], device=logits.device)
-    num_top = max(n for _, n in wanted)
+    num_top = min(max(n for _, n in wanted), logits.shape[1])
     logprobs = logits[index].log_softmax(dim=-1)
     chosen = logprobs.gather(1, tokens[index].unsqueeze(1))
     top_ids = _best(logprobs, num_top)

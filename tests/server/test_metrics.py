@@ -73,7 +73,6 @@ async def test_everything_is_there_and_zero_before_anything_happened(client: htt
         "preemptions_total",
         "steps_total",
         "acceptance_rate",
-        "mean_acceptance_length",
         "tokens_per_second",
         "requests_running",
         "requests_waiting",
@@ -93,6 +92,7 @@ async def test_everything_is_there_and_zero_before_anything_happened(client: htt
     ]
     for name in (*plain, *phases, *reasons, *positions):
         assert samples[f"draftahead_{name}"] == 0, name
+    assert samples["draftahead_mean_acceptance_length"] == 1
 
 
 async def test_counters_and_requests_reconcile() -> None:

@@ -76,6 +76,7 @@ async def _send(client: httpx.AsyncClient, content: str | bytes, **headers: str)
         ({"stop": ["a", ""]}, "stop"),
         ({"stop": ["a", 1]}, "stop"),
         ({"stop": list("abcde")}, "stop"),
+        ({"stop": "x" * 1001}, "stop"),
         ({"suffix": "x"}, "suffix"),
         ({"echo": 1}, "echo"),
         ({"stream": "true"}, "stream"),

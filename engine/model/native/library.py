@@ -42,9 +42,11 @@ def load_native(cache_dir: Path) -> ctypes.CDLL | None:
 
 def _fingerprint(source: bytes, compiler: str) -> str:
     """Changes with the source, the compiler and the processor: ``-march=native`` code must not meet another one."""
+    binary = Path(compiler).resolve()
+    facts = binary.stat()
     parts = (
         source,
-        os.path.realpath(compiler).encode(),
+        f"{binary} {facts.st_size} {facts.st_mtime_ns}".encode(),
         " ".join(_FLAGS).encode(),
         _processor(),
         torch.__version__.encode(),

@@ -142,6 +142,14 @@ def test_an_unknown_keyword_is_refused_by_name_unless_it_is_none(keyword: str) -
         call(**{keyword: None})
 
 
+def test_a_mask_and_attention_to_later_tokens_are_refused() -> None:
+    rows = torch.zeros(1, 4, 1, 16)
+    with pytest.raises(ConfigError, match="an attention mask"):
+        attend(nn.Module(), rows, rows, rows, torch.zeros(1), paged_attention=None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="attention to later tokens"):
+        attend(nn.Module(), rows, rows, rows, None, paged_attention=None, is_causal=False)  # type: ignore[arg-type]
+
+
 def test_a_model_with_layers_that_go_around_the_paged_attention_is_refused() -> None:
     model = tiny_llama()
     model.config.num_hidden_layers = 3
