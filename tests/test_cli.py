@@ -133,6 +133,7 @@ class TestRefusals:
             ("serve --served-model-name a a", "names a model twice"),
             ("serve --no-such-flag", "--no-such-flag"),
             ("serve --port 0 /no/such/folder", "no model at /no/such/folder"),
+            ("serve --host a..b", "cannot listen on a..b port 8000"),
             ("serve --host 203.0.113.7", "cannot listen on 203.0.113.7 port 8000"),
             ("bench --temperature 3", "temperature must lie between 0 and 2, not 3.0"),
             ("bench --prompts /no/such/file", "/no/such/file"),

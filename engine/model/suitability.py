@@ -40,9 +40,20 @@ def _reason_against(config: Any) -> str | None:
         heads and not any(head.endswith(_CAUSAL_HEADS) for head in heads)
     ):
         return f"it is not a causal language model ({', '.join(heads) or config.model_type})"
+    if "longrope" in _rope_types(config):
+        return "its rotary embedding (longrope) depends on the longest sequence in a batch"
+    if getattr(config, "quantization_config", None) is not None:
+        return "its weights are quantised in a way that is not read"
     strange = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
     if strange:
         return f"it has layers of type {', '.join(sorted(strange))}, and only softmax attention is"
     if not MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_attention_backend:
         return f"model type {config.model_type} does not let its attention be replaced (attention backend)"
     return None
+
+
+def _rope_types(config: Any) -> set[str]:
+    """Of all layer types."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = [found, *(entry for entry in found.values() if isinstance(entry, dict))]
+    return {str(kind.get("rope_type", kind.get("type"))) for kind in kinds}
