@@ -30,7 +30,7 @@ class RunningChoice:
         self.meter.observe(output)
         self.account = output.metrics or self.account
         if output.finish_reason is FinishReason.ERROR:
-            _log.error("request %s failed in the engine: %s", self.request_id, output.error)
+            _log.warning("request %s was cut off: %s", self.request_id, output.error)
 
     async def aclose(self) -> None:
         """Abort the choice if it still runs."""

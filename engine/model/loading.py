@@ -114,6 +114,8 @@ def _find(config: EngineConfig, progress: Progress) -> tuple[Path, str]:
     if path.is_dir():
         return path, path.resolve().name
     is_gguf = path.suffix == ".gguf"
+    if path.is_file() and not is_gguf:
+        raise ConfigError(f"the model {config.model} is a file, but neither a folder nor a .gguf file")
     if is_gguf and path.is_file():
         return convert_gguf(path, config.cache_dir, progress), path.stem
     if is_gguf or config.model.startswith(("/", ".", "~")) or config.model.count("/") > 1:
@@ -213,12 +215,14 @@ def _load_tokenizer(folder: Path, name: str, model_config: PretrainedConfig) -> 
 def _load_weights(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     with _explained(f"cannot load the model {name}"), out_of_memory_explained(f"the weights of {name}"):
         model, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            folder, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
         )
         model = model.to(device).eval()
+    # The library would fill these with noise and go on.
     if missing := sorted(report["missing_keys"]):
-        # The library would fill them with noise and go on.
         raise ConfigError(f"the model {name} lacks {len(missing)} of its weights, such as {missing[0]}")
+    for key, found, expected in sorted(report["mismatched_keys"]):
+        raise ConfigError(f"the weight {key} of the model {name} has the shape {found}, but its config says {expected}")
     return model
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from engine.model.quantisation import BLOCK, QuantisedType, pack_blocks, quantise
+
 PANEL = 32  # outputs packed together, as in the C++
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -29,23 +31,34 @@ class NativeLinear(nn.Module):
     """``x W^T + b``, or with two weights ``silu(x G^T) * (x U^T)``.
 
     Args:
-        weights: ``[W]``, or the gate and the up weight of a gated layer: ``[out_features, in_features]`` in
-            float32 or bfloat16, an even number of inputs.
+        weights: ``[W]``, or the gate and the up weight of a gated layer: ``[out_features, in_features]``; see
+            ``is_servable`` for the number of inputs.
         bias: ``[out_features]``; None with a gate.
+        to: the type to keep them in; None is their own, float32 or bfloat16. Rows are float32 for float32 weights
+            and bfloat16 for all others.
     """
 
     _panels: torch.Tensor
     _bias: torch.Tensor | None
 
-    def __init__(self, library: ctypes.CDLL, weights: Seq[torch.Tensor], bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        weights: Seq[torch.Tensor],
+        bias: torch.Tensor | None = None,
+        *,
+        to: QuantisedType | None = None,
+    ) -> None:
         super().__init__()
         self.out_features, self.in_features = weights[0].shape
-        dtype = weights[0].dtype
-        self._dtype = dtype
-        self.register_buffer("_panels", pack(weights), persistent=False)
+        self._dtype = weights[0].dtype if to is None else torch.bfloat16
+        self._num_blocks = self.in_features // BLOCK if to == "int4" else 0
+        panels = pack(weights) if to is None else pack_quantised(weights, to)
+        self.register_buffer("_panels", panels, persistent=False)
         self.register_buffer("_bias", None if bias is None else bias.detach().float().contiguous(), persistent=False)
         self._is_gated = len(weights) == 2
-        self._multiply = getattr(library, f"draftahead_multiply_{str(dtype).removeprefix('torch.')}")
+        kind = to or str(self._dtype).removeprefix("torch.")
+        self._multiply = getattr(library, f"draftahead_multiply_{kind}")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """
@@ -55,13 +68,14 @@ class NativeLinear(nn.Module):
         rows = input.reshape(-1, self.in_features)
         if rows.stride(1) != 1:
             rows = rows.contiguous()
+        block_sums = torch.empty(len(rows) * self._num_blocks)
         output = torch.empty((*input.shape[:-1], self.out_features), dtype=self._dtype)
         product = _Product(
             rows=rows.data_ptr(),
             panels=self._panels.data_ptr(),
             bias=None if self._bias is None else self._bias.data_ptr(),
             output=output.data_ptr(),
-            block_sums=None,
+            block_sums=block_sums.data_ptr(),
             num_rows=len(rows),
             row_stride=rows.stride(0),
             num_inputs=self.in_features,
@@ -70,6 +84,11 @@ class NativeLinear(nn.Module):
         )
         self._multiply(ctypes.byref(product))
         return output
+
+
+def is_servable(in_features: int, dtype: torch.dtype, to: QuantisedType | None) -> bool:
+    """Whether there is a product for these weights."""
+    return dtype in DTYPES and in_features % (2 if to is None else BLOCK) == 0
 
 
 def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:
@@ -90,3 +109,12 @@ def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:
         padded = functional.pad(weight.detach(), (0, 0, 0, -out_features % width))
         parts.append(padded.view(-1, width, in_features // step, step).transpose(1, 2))
     return torch.cat(parts, dim=2).contiguous()
+
+
+def pack_quantised(weights: Seq[torch.Tensor], to: QuantisedType) -> torch.Tensor:
+    """The same for blocks: two packed panels of 16 make one of 32, of two weights one each."""
+    packed = [pack_blocks(quantise(weight, to)) for weight in weights]
+    if len(packed) == 2:
+        return torch.stack(packed, dim=1).contiguous()
+    (panels,) = packed
+    return functional.pad(panels, (0, 0, 0, 0, 0, len(panels) % 2))

@@ -13,6 +13,7 @@ from engine.errors import ConfigError
 
 _ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention"})
 _OTHER_SENSES = ("vision_config", "audio_config")
+_NUMBERS_OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel")
 
 
@@ -47,6 +48,8 @@ def _reason_against(config: Any) -> str | None:
     strange = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
     if strange:
         return f"it has layers of type {', '.join(sorted(strange))}, and only softmax attention is"
+    if any((getattr(config, name, None) or 0) > 1 for name in _NUMBERS_OF_EXPERTS):
+        return "it is a mixture of experts, whose results would depend on what else is in the batch"
     if not MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_attention_backend:
         return f"model type {config.model_type} does not let its attention be replaced (attention backend)"
     return None

@@ -4,7 +4,8 @@
 // register, however many rows there are. How many rows share a pass over the weights decides only how often they are read.
 //
 // Weights are packed into panels of 32 outputs. Within a panel, step after step over the inputs, lie the weights of all
-// 32 outputs, so that a pass reads memory from end to end. A gated product has 16 outputs of G and 16 of U in a panel.
+// 32 outputs, so that a pass reads memory from end to end; quantised ones first of 16, then of the other 16. A gated
+// product has 16 outputs of G and 16 of U in a panel.
 
 #include <cmath>
 
@@ -23,6 +24,7 @@ constexpr int MOST_ROWS = 12;  // two sums a row, two weights, one input: 27 of 
 #else
 constexpr int MOST_ROWS = 3;
 #endif
+constexpr int MOST_QUANTISED_ROWS = MOST_ROWS * 2 / 3;  // three sums a row
 constexpr int AHEAD = 2048;  // bytes to fetch ahead
 
 // Two consecutive inputs of 16 outputs, as bfloat16, the first in the low half.
@@ -122,6 +124,119 @@ struct BFloat16 {
     }
 };
 
+inline vec load_float16(const void* p) {
+    half_vec h;
+    std::memcpy(&h, p, sizeof h);
+    const ivec bits = __builtin_convertvector(h, ivec);
+    const vec magnitude = (vec)((bits & 0x7FFF) << 13) * 0x1p112f;  // exact, also where float16 is subnormal
+    return (vec)((ivec)magnitude | ((bits & 0x8000) << 16));
+}
+
+inline uint16_t bfloat16_of_small(int number) {  // at most 8 significant bits: exact
+    const float x = number;
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits >> 16;
+}
+
+// The weights of 16 outputs and BLOCK inputs: scale * number, each number of 8 bits with its sign.
+struct Int8Block {
+    static constexpr bool has_offset = false;
+    static constexpr int64_t header_bytes = LANES * 2, bytes = header_bytes + LANES * BLOCK;
+
+    static pair_vec pairs(const char* numbers, int step) {
+        const char* from = numbers + step * 2 * LANES;
+#ifdef __AVX512BF16__
+        const __m512i low = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
+        const __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(from + LANES)));
+        return (pair_vec)_mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
+#else
+        uint16_t halves[2 * LANES];
+        for (int i = 0; i < 2 * LANES; ++i) halves[i] = bfloat16_of_small((signed char)from[i]);
+        return load_pairs(halves);
+#endif
+    }
+};
+
+// The same with offset + scale * number, numbers of 4 bits without a sign. Sixteen bits hold the numbers of one output
+// for every other one of eight inputs, so that a shift brings those of the next step down.
+struct Int4Block {
+    static constexpr bool has_offset = true;
+    static constexpr int64_t header_bytes = LANES * 4, bytes = header_bytes + LANES * BLOCK / 2;
+
+    static pair_vec pairs(const char* numbers, int step) {
+        const char* from = numbers + step / 4 * 4 * LANES;
+        const int shift = step % 4 * 4;
+#ifdef __AVX512BF16__
+        // Looks at the low 5 bits of an index: the table holds each number twice.
+        const __m512i table = _mm512_set_epi16(
+            0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100, 0x40E0, 0x40C0, 0x40A0, 0x4080, 0x4040,
+            0x4000, 0x3F80, 0, 0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100, 0x40E0, 0x40C0, 0x40A0,
+            0x4080, 0x4040, 0x4000, 0x3F80, 0);
+        return (pair_vec)_mm512_permutexvar_epi16(_mm512_srli_epi16(_mm512_loadu_si512(from), shift), table);
+#else
+        uint16_t packed[2 * LANES], halves[2 * LANES];
+        std::memcpy(packed, from, sizeof packed);
+        for (int i = 0; i < 2 * LANES; ++i) halves[i] = bfloat16_of_small(packed[i] >> shift & 15);
+        return load_pairs(halves);
+#endif
+    }
+};
+
+// Numbers are multiplied as they are, which bfloat16 holds exactly, and a block's sum is scaled: no weight is rounded.
+template <class Block>
+struct Quantised {
+    typedef bfloat16 element;
+    static constexpr int most_rows = MOST_QUANTISED_ROWS;
+    static constexpr bool has_offset = Block::has_offset;
+
+    static int64_t panel_bytes(int64_t num_inputs) { return 2 * (num_inputs / BLOCK) * Block::bytes; }
+
+    template <int ROWS>
+    static Sums<ROWS> multiply(const bfloat16* rows, const float* block_sums, const Product& product,
+                               const char* panel) {
+        Sums<ROWS> sums;
+        const int64_t num_blocks = product.num_inputs / BLOCK;
+        for (int half = 0; half < 2; ++half)
+            for (int64_t b = 0; b < num_blocks; ++b, panel += Block::bytes) {
+                vec even[ROWS] = {}, odd[ROWS] = {};
+                for (int64_t ahead = 0; ahead < Block::bytes; ahead += 64) __builtin_prefetch(panel + AHEAD + ahead);
+#pragma GCC unroll 8
+                for (int step = 0; step < BLOCK / 2; step += 2) {
+                    const pair_vec w[2] = {Block::pairs(panel + Block::header_bytes, step),
+                                           Block::pairs(panel + Block::header_bytes, step + 1)};
+#pragma GCC unroll 12
+                    for (int r = 0; r < ROWS; ++r) {
+                        const bfloat16* x = rows + r * product.row_stride + b * BLOCK + 2 * step;
+                        even[r] = add_products(even[r], w[0], broadcast_pair(x));
+                        odd[r] = add_products(odd[r], w[1], broadcast_pair(x + 2));
+                    }
+                }
+                const vec scale = load_float16(panel);
+                for (int r = 0; r < ROWS; ++r) {
+                    sums.of[r][half] = add_product(sums.of[r][half], even[r] + odd[r], scale);
+                    if constexpr (has_offset)
+                        sums.of[r][half] = add_product(sums.of[r][half], load_float16(panel + 2 * LANES),
+                                                       broadcast(block_sums[r * num_blocks + b]));
+                }
+            }
+        return sums;
+    }
+};
+
+// What an offset is multiplied by.
+void sum_blocks(const Product& product) {
+    const int64_t num_blocks = product.num_inputs / BLOCK;
+    for (int64_t i = 0; i < product.num_rows * num_blocks; ++i) {
+        const bfloat16* from = static_cast<const bfloat16*>(product.rows) + i / num_blocks * product.row_stride +
+                               i % num_blocks * BLOCK;
+        const vec both = load(from) + load(from + LANES);
+        float sum = 0.0f;
+        for (int lane = 0; lane < LANES; ++lane) sum += both[lane];
+        product.block_sums[i] = sum;
+    }
+}
+
 inline vec silu(vec x) {
     const vec magnitude = (vec)((ivec)x & 0x7FFFFFFF);
     const vec e = exp_of_negative(-magnitude);
@@ -180,6 +295,7 @@ void multiply_last_rows(int64_t num_rows, int64_t first_row, int64_t panel, cons
 
 template <class Format>
 void multiply(const Product& product) {
+    if constexpr (Format::has_offset) sum_blocks(product);
     const int64_t width = product.is_gated ? LANES : PANEL;
     const int64_t num_panels = (product.num_outputs + width - 1) / width;
 #pragma omp parallel for schedule(static)
@@ -198,5 +314,13 @@ extern "C" {
 void draftahead_multiply_float32(const void* product) { multiply<Float32>(*static_cast<const Product*>(product)); }
 
 void draftahead_multiply_bfloat16(const void* product) { multiply<BFloat16>(*static_cast<const Product*>(product)); }
+
+void draftahead_multiply_int8(const void* product) {
+    multiply<Quantised<Int8Block>>(*static_cast<const Product*>(product));
+}
+
+void draftahead_multiply_int4(const void* product) {
+    multiply<Quantised<Int4Block>>(*static_cast<const Product*>(product));
+}
 
 }  // extern "C"

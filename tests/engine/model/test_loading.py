@@ -16,7 +16,9 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     MambaConfig,
+    MixtralConfig,
     PretrainedConfig,
+    Qwen3MoeConfig,
     Qwen3NextConfig,
     T5Config,
 )
@@ -160,6 +162,8 @@ class TestUnsupported:
             (MambaConfig, "linear_attention"),
             (_linear_attention, "linear_attention"),
             (_longrope, "longrope"),
+            (MixtralConfig, "mixture of experts"),
+            (Qwen3MoeConfig, "mixture of experts"),
             (_quantised, "quantised"),
             (BloomConfig, "attention backend"),
             (lambda: BertConfig(architectures=[BertForMaskedLM.__name__]), "BertForMaskedLM"),
