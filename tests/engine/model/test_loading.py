@@ -200,6 +200,12 @@ class TestDamaged:
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         assert "lacks 1 of its weights, such as model.layers.1.mlp.up_proj.weight" in refusal(folder)
 
+    def test_weights_of_another_shape(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights["model.layers.1.mlp.up_proj.weight"] = torch.zeros(3, 64)
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        assert "model.layers.1.mlp.up_proj.weight of the model small has the shape" in refusal(folder)
+
     def test_a_missing_shard(self, folder: Path) -> None:
         index = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
