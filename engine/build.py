@@ -9,6 +9,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.errors import ConfigError
 from engine.model.attention import AttentionBackend
 from engine.model.cuda_attention import open_varlen_attention
 from engine.model.kv_pool import KVPool
@@ -48,7 +49,9 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     model, device = loaded.model, loaded.device
     library = load_native(config.cache_dir) if device.type == "cpu" else None
     if library is not None:
-        nativise(model, library)
+        nativise(model, library, None if config.quantization == "none" else config.quantization)
+    elif config.quantization != "none":
+        raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++ or clang++)")
     if device.type == "cpu":
         stabilise(model)
     pool = _build_pool(config, loaded)
@@ -72,6 +75,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
         source=loaded.name,
         device=str(device),
         dtype=str(loaded.dtype).removeprefix("torch."),
+        quantization=config.quantization,
         attention=attention.name,
         vocab_size=model.config.get_text_config().vocab_size,
         max_model_len=loaded.max_model_len,

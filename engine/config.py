@@ -14,6 +14,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DrafterName = Literal["none", "suffix"]
+Quantization = Literal["none", "int8", "int4"]
 
 # A draft longer than this never paid in any measurement; the bound keeps per-position metrics finite.
 MAX_SPECULATIVE_TOKENS = 32
@@ -29,6 +30,7 @@ class EngineConfig:
         model: a Hugging Face folder or name, a ``.gguf`` file, or ``DEFAULT_MODEL``.
         device: ``auto`` takes the first CUDA device if there is one, else the CPU.
         dtype: of weights and KV cache; ``auto`` is bfloat16 where the hardware multiplies it, else float32.
+        quantization: type in which weights are kept, on the CPU; the rest is bfloat16 then.
         max_model_len: longest prompt plus output in tokens; None takes the model's own limit.
         block_size: tokens in one KV block; None is 16 on the CPU and 256 on CUDA (what its paged kernels take).
         kv_cache_memory: bytes for the KV pool; None sizes it from the free memory.
@@ -45,6 +47,7 @@ class EngineConfig:
     model: str = DEFAULT_MODEL
     device: Device = "auto"
     dtype: Dtype = "auto"
+    quantization: Quantization = "none"
     max_model_len: int | None = None
     block_size: int | None = None
     kv_cache_memory: int | None = None

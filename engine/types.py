@@ -178,6 +178,7 @@ class ModelInfo:
     Attributes:
         name: what clients call it.
         source: the model's own name, whatever clients call it.
+        quantization: type in which weights are kept; ``none`` is ``dtype``.
         attention: the attention backend.
         weights_bytes, kv_cache_bytes: memory taken.
         num_kv_tokens: tokens the KV pool can hold.
@@ -187,6 +188,7 @@ class ModelInfo:
     source: str
     device: str
     dtype: str
+    quantization: str
     attention: str
     vocab_size: int
     max_model_len: int

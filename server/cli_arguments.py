@@ -15,7 +15,7 @@ from typing import NoReturn, get_args
 
 from engine.bench.options import BenchOptions
 from engine.bench.prompts import TASKS
-from engine.config import Device, DrafterName, Dtype, EngineConfig
+from engine.config import Device, DrafterName, Dtype, EngineConfig, Quantization
 from engine.version import program_version
 from server.settings import ServerSettings, UnknownFields
 
@@ -196,6 +196,7 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
 _CHOICES = (
     ("device", get_args(Device), "where to run"),
     ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
+    ("quantization", get_args(Quantization), "type in which weights are kept, on the CPU"),
     ("drafter", get_args(DrafterName), "who proposes drafts; none is plain decoding"),
 )
 _NUMBERS = (

@@ -59,10 +59,11 @@ def _facts(info: ModelInfo, url: str) -> list[tuple[str, str]]:
     drafter = info.drafter
     if info.num_speculative_tokens:
         drafter = f"{drafter}, up to {info.num_speculative_tokens} tokens a draft"
+    quantised = "" if info.quantization == "none" else f", {info.quantization}"
     return [
         ("model", info.name),
         ("device", f"{info.device}, {info.dtype}"),
-        ("weights", _mebibytes(info.weights_bytes)),
+        ("weights", f"{_mebibytes(info.weights_bytes)}{quantised}"),
         ("KV cache", f"{_mebibytes(info.kv_cache_bytes)} for {info.num_kv_tokens:,} tokens"),
         ("context", f"{info.max_model_len:,} tokens"),
         ("drafter", drafter),

@@ -70,6 +70,7 @@ class ServerMetrics:
             "version": version,
             "device": info.device,
             "dtype": info.dtype,
+            "quantization": info.quantization,
             "drafter": info.drafter,
             "num_speculative_tokens": str(info.num_speculative_tokens),
             "max_model_len": str(info.max_model_len),

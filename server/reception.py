@@ -52,7 +52,9 @@ def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:
     names = settings.served_model_names or (info.name,)
     metrics = ServerMetrics(info, model_name=names[0], version=version)
     engine.subscribe(metrics.observe_step)
-    facts = "\n".join((info.source, str(info.weights_bytes), info.dtype, info.device, info.attention, version))
+    facts = "\n".join(
+        (info.source, str(info.weights_bytes), info.dtype, info.quantization, info.device, info.attention, version)
+    )
     return Reception(
         engine=engine,
         settings=settings,

@@ -73,6 +73,7 @@ def fake_info(**changes: object) -> ModelInfo:
     facts: dict[str, object] = {
         "name": "fake",
         "source": "fake",
+        "quantization": "none",
         "attention": "none",
         "device": "cpu",
         "dtype": "float32",

@@ -51,7 +51,7 @@ class TestArguments:
 
     def test_every_flag_reaches_its_setting(self) -> None:
         words = (
-            "serve /models/one --device cpu --dtype float32 --max-model-len 900 --block-size 8 "
+            "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
             "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --cache-dir /tmp/c "
             "--served-model-name a b --unknown-fields ignore"
@@ -59,7 +59,8 @@ class TestArguments:
         assert engine_config(parse(*words.split())) == EngineConfig(
             model="/models/one",
             device="cpu",
-            dtype="float32",
+            dtype="bfloat16",
+            quantization="int4",
             max_model_len=900,
             block_size=8,
             kv_cache_memory=512 << 20,
@@ -197,6 +198,7 @@ class TestCard:
     INFO = ModelInfo(
         name="it's [bold]",
         source="it's [bold]",
+        quantization="none",
         attention="native",
         device="cpu",
         dtype="bfloat16",

@@ -44,7 +44,7 @@ class LoadedModel:
     """A model ready to run.
 
     Attributes:
-        model: in evaluation mode, on ``device``, in ``dtype``.
+        model: in evaluation mode, on ``device``, in ``dtype``, or in float32 if it is yet to be quantised.
         tokenizer: the model's own.
         name: what the model is called if nobody says otherwise.
         eos_token_ids: tokens that end an output.
@@ -76,11 +76,13 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     max_model_len = _resolve_max_model_len(config, model_config)
     device = _resolve_device(config)
     dtype = _resolve_dtype(config, device)
-    _check_memory(name, folder, device, dtype)
+    # Quantising starts from the numbers of the file, not from rounded ones.
+    stored_dtype = dtype if config.quantization == "none" else torch.float32
+    _check_memory(name, folder, device, stored_dtype)
     progress(f"loading {name}", 0.0)
     tokenizer = _load_tokenizer(folder, name, model_config)
     progress(f"loading {name}", 0.3)
-    model = _load_weights(folder, name, device, dtype)
+    model = _load_weights(folder, name, device, stored_dtype)
     progress(f"loading {name}", 1.0)
     return LoadedModel(
         model=model,
@@ -155,9 +157,21 @@ def _resolve_device(config: EngineConfig) -> torch.device:
 
 
 def _resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    if config.quantization != "none":
+        return _dtype_beside_quantised(config, device)
     if config.dtype != "auto":
         return getattr(torch, config.dtype)  # type: ignore[no-any-return]
     return torch.bfloat16 if _multiplies_bfloat16(device) else torch.float32
+
+
+def _dtype_beside_quantised(config: EngineConfig, device: torch.device) -> torch.dtype:
+    if device.type != "cpu":
+        raise ConfigError(f"quantization is {config.quantization}, which is for the CPU, but device is {device}")
+    if config.dtype not in ("auto", "bfloat16"):
+        raise ConfigError(
+            f"quantization is {config.quantization}, which goes with bfloat16, but dtype is {config.dtype}"
+        )
+    return torch.bfloat16
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

@@ -31,8 +31,8 @@ class NativeLinear(nn.Module):
     """``x W^T + b``, or with two weights ``silu(x G^T) * (x U^T)``.
 
     Args:
-        weights: ``[W]``, or the gate and the up weight of a gated layer: ``[out_features, in_features]``; see
-            ``is_servable`` for the number of inputs.
+        weights: ``[W]``, or the gate and the up weight of a gated layer: ``[out_features, in_features]`` with an even
+            number of inputs, a multiple of ``BLOCK`` to be quantised.
         bias: ``[out_features]``; None with a gate.
         to: the type to keep them in; None is their own, float32 or bfloat16. Rows are float32 for float32 weights
             and bfloat16 for all others.
@@ -84,11 +84,6 @@ class NativeLinear(nn.Module):
         )
         self._multiply(ctypes.byref(product))
         return output
-
-
-def is_servable(in_features: int, dtype: torch.dtype, to: QuantisedType | None) -> bool:
-    """Whether there is a product for these weights."""
-    return dtype in DTYPES and in_features % (2 if to is None else BLOCK) == 0
 
 
 def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:

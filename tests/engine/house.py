@@ -92,6 +92,7 @@ async def running(*, max_num_requests: int = 100, drafter_name: str = "suffix", 
     info = ModelInfo(
         name="scripted",
         source="scripted",
+        quantization="none",
         attention="none",
         device="cpu",
         dtype="none",

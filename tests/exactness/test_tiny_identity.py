@@ -18,6 +18,7 @@ from engine.core import EngineCore
 from engine.model.attention import AttentionBackend
 from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
+from engine.model.quantisation import QuantisedType
 from engine.model.row_stable import stabilise
 from engine.model.runner import attention_shape
 from engine.sequence import Sequence
@@ -236,19 +237,26 @@ def test_with_another_block_size(model: PreTrainedModel, plain: dict[str, Answer
     assert answer_all(core, 8)[0] == plain
 
 
-@pytest.mark.parametrize("is_native", [False, True], ids=["torch", "native"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+FORMATS: dict[str, tuple[torch.dtype, bool, QuantisedType | None]] = {
+    "float32": (torch.float32, False, None),
+    "bfloat16": (torch.bfloat16, False, None),
+    "native float32": (torch.float32, True, None),
+    "native bfloat16": (torch.bfloat16, True, None),
+    "int8": (torch.float32, True, "int8"),
+    "int4": (torch.float32, True, "int4"),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
 @pytest.mark.parametrize("make_model", ARCHITECTURES)
-def test_with_other_architectures_and_types(
-    make_model: Callable[[], PreTrainedModel],
-    dtype: torch.dtype,
-    is_native: bool,
-    native_library: CDLL,
+def test_with_other_architectures_and_formats(
+    make_model: Callable[[], PreTrainedModel], form: str, native_library: CDLL
 ) -> None:
+    dtype, is_native, quantised = FORMATS[form]
     model = make_model().to(dtype)
     attention: AttentionBackend | None = None
     if is_native:
-        nativise(model, native_library)
+        nativise(model, native_library, quantised)
         attention = open_native_attention(attention_shape(model, block_size=4), native_library)
         assert attention is not None
     stabilise(model)

@@ -49,6 +49,7 @@ class FakeClient:
         return ModelInfo(
             name="fake",
             source="fake",
+            quantization="none",
             attention="none",
             device="cpu",
             dtype="float32",

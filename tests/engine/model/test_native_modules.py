@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from engine.model.native_linear import NativeLinear
 from engine.model.native_modules import nativise
 from engine.model.native_norm import NativeNorm
+from engine.model.quantisation import QuantisedType
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_gemma2, tiny_gpt2, tiny_llama, tiny_qwen3
 
 
@@ -68,6 +69,32 @@ def test_weights_in_other_types_stay(native_library: CDLL) -> None:
     model = nn.Sequential(nn.Linear(8, 8).half(), nn.Linear(7, 8))
     nativise(model, native_library)
     assert kinds(model) == Counter(Linear=2)
+
+
+@pytest.mark.parametrize("to", ["int8", "int4"])
+@pytest.mark.parametrize("make_model", ARCHITECTURES)
+def test_a_quantised_model_says_about_what_it_said(
+    native_library: CDLL, make_model: Callable[[], PreTrainedModel], to: QuantisedType
+) -> None:
+    model = make_model()
+    tokens = torch.randint(VOCAB_SIZE, (1, 30), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = model(input_ids=tokens).logits
+        nativise(model, native_library, to)
+        given = model(input_ids=tokens).logits.float()
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    likeness = torch.nn.functional.cosine_similarity(given, expected, dim=-1)
+    assert float(likeness.mean()) > (0.99 if to == "int8" else 0.9)
+
+
+def test_the_head_keeps_8_bits_and_odd_widths_are_not_quantised(native_library: CDLL) -> None:
+    model = tiny_llama()
+    nativise(model, native_library, "int4")
+    assert isinstance(model.lm_head, NativeLinear)
+    assert model.lm_head._panels.nbytes == VOCAB_SIZE * 64 // 32 * 34
+    odd = nn.Sequential(nn.Linear(48, 32, bias=False))
+    nativise(odd, native_library, "int4")
+    assert odd[0]._panels.nbytes == 48 * 32 * 2
 
 
 class DoubledRMSNorm(nn.Module):
