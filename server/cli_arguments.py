@@ -229,6 +229,9 @@ def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help="requests a second instead, arriving as a Poisson process, however many are in flight",
     )
+    group.add_argument(
+        "--ignore-eos", action="store_true", help="go on after the end token, so that every output is max_tokens long"
+    )
     group.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy")
     group.add_argument("--json", type=Path, metavar="FILE", help="also write the whole result to this file")
     group.add_argument("--html", type=Path, metavar="FILE", help="also write a report with plots to this file")

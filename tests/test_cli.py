@@ -79,7 +79,7 @@ class TestArguments:
     def test_bench_flags(self) -> None:
         words = (
             "bench --tasks qa maths --limit-per-task 2 --max-tokens 3 --concurrency 4 8 --repeats 5 "
-            "--temperature 0.5 --seed 6 --num-warmup 7"
+            "--temperature 0.5 --seed 6 --num-warmup 7 --ignore-eos"
         )
         assert bench_options(parse(*words.split())) == BenchOptions(
             tasks=("qa", "maths"),
@@ -90,6 +90,7 @@ class TestArguments:
             temperature=0.5,
             seed=6,
             num_warmup=7,
+            ignore_eos=True,
         )
         assert bench_options(parse("bench", "--request-rate", "1.5")) == BenchOptions(request_rate=1.5)
         assert server_options(parse(*words.split())) is None
@@ -336,9 +337,9 @@ def test_bench_measures_our_own_server(
     serve: Served, tmp_path: Path, bench: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "result.json"
-    words = [*bench, "--temperature", "1", "--seed", "3", "--json", str(written)]
+    words = [*bench, "--temperature", "1", "--seed", "3", "--ignore-eos", "--json", str(written)]
     codes: list[int] = []
-    assert serve(lambda url: codes.append(main([*words, "--url", url]))) == 0
+    assert serve(lambda url: codes.append(main([*words, "--url", url])), "--no-prefix-caching") == 0
     assert codes == [0]
     assert "All 1 prompts gave the same text with and without speculation." in capsys.readouterr().out
     document = json.loads(written.read_text())
@@ -346,6 +347,7 @@ def test_bench_measures_our_own_server(
     modes = document["loads"][0]["overall"]["modes"]
     assert list(modes) == ["plain", "speculative"]
     assert modes["plain"]["num_drafts"] == 0
+    assert modes["plain"]["num_output_tokens"] == modes["speculative"]["num_output_tokens"] == 8
 
 
 def test_bench_says_in_one_line_why_a_server_failed(

@@ -43,7 +43,12 @@ class EngineTarget:
         self._clock = clock
         self._texts: dict[int, str] = {}
         self._request_numbers = count()
-        self._params = SamplingParams(seed=options.seed, max_tokens=options.max_tokens, temperature=options.temperature)
+        self._params = SamplingParams(
+            seed=options.seed,
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            ignore_eos=options.ignore_eos,
+        )
         self._num_steps = 0
         self._step_seconds = [0.0] * len(PHASES)
         self.uses_chat_template = True

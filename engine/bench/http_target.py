@@ -19,7 +19,7 @@ from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt
 from engine.bench.streamed_answer import StreamedAnswer, error_message, events_of, shortened
 from engine.bench.target import ServerInfo
-from engine.errors import RemoteError
+from engine.errors import ConfigError, RemoteError
 
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _SPECULATION = {BenchMode.PLAIN: {"mode": "off"}, BenchMode.SPECULATIVE: {"mode": "auto"}, BenchMode.AS_SERVED: None}
@@ -79,22 +79,28 @@ class HttpTarget:
         """
         probe = self._body(prompts[0], BenchMode.AS_SERVED) | {"max_tokens": 1}
         answer = await self._ask(prompts[0], probe)
-        answer.measurement(prompts[0].prompt_id, 0.0)
         self.info = replace(self.info, is_draftahead=answer.drafts is not None)
 
     async def measure(self, prompt: BenchPrompt, mode: BenchMode) -> Measurement:
         """Run one prompt.
 
         Raises:
+            ConfigError: its prefix cache would help the second of two modes.
             RemoteError: the server refused, failed or broke off; names the prompt.
         """
         body = self._body(prompt, mode)
         submitted = self._clock()
         answer = await self._ask(prompt, body)
         try:
-            return answer.measurement(prompt.prompt_id, submitted)
+            measurement = answer.measurement(prompt.prompt_id, submitted)
         except RemoteError as error:
             raise _failure(prompt, str(error)) from error
+        if mode is not BenchMode.AS_SERVED and measurement.num_cached_tokens:
+            raise ConfigError(
+                f"url: prompt {prompt.prompt_id} ({prompt.task}) found {measurement.num_cached_tokens} of its tokens "
+                "in the server's prefix cache, so one mode would help the other: start it with --no-prefix-caching"
+            )
+        return measurement
 
     def take_step_times(self) -> None:
         """A server does not tell."""
@@ -116,6 +122,8 @@ class HttpTarget:
             body["prompt"] = prompt.text
         if self._options.temperature > 0:
             body["seed"] = self._options.seed
+        if self._options.ignore_eos:  # not OpenAI's, but served by vLLM and llama.cpp as by us
+            body["ignore_eos"] = True
         if (speculation := _SPECULATION[mode]) is not None:
             body["speculation"] = speculation
         return body

@@ -20,7 +20,8 @@ class BenchOptions:
     Attributes:
         tasks: which tasks to run, from ``TASKS``.
         limit_per_task: most prompts of each task; None takes all.
-        max_tokens: most output tokens of a request; it ends earlier at the model's end token.
+        max_tokens: most output tokens of a request; it ends earlier at the model's end token unless ``ignore_eos``.
+        ignore_eos: goes on after the end token, so that every output has ``max_tokens``.
         concurrency: numbers of requests in flight, each measured by itself; None is one at a time, or no bound
             where there is a ``request_rate``.
         request_rate: requests that begin each second in the mean, as a Poisson process named by ``seed``; None
@@ -35,6 +36,7 @@ class BenchOptions:
     tasks: tuple[str, ...] = TASKS
     limit_per_task: int | None = None
     max_tokens: int = 128
+    ignore_eos: bool = False
     concurrency: tuple[int, ...] | None = None
     request_rate: float | None = None
     repeats: int = 1

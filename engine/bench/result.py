@@ -50,6 +50,7 @@ class ModeResult:
         mean_acceptance_length, acceptance_rate: as in ``SpeculationStats``.
         step_split: None too where no step ran.
         num_cached_tokens: prompt tokens found in a prefix cache, as far as is told.
+        num_single_token: requests that ended with at most one token, and so have no inter-token latency.
         num_without_usage: requests whose tokens are the number of chunks.
         num_with_shared_gaps: requests whose tokens were shared out over the chunks by the length of the text.
     """
@@ -68,6 +69,7 @@ class ModeResult:
     num_accepted_tokens: int | None
     step_split: StepSplit | None
     num_cached_tokens: int
+    num_single_token: int
     num_without_usage: int
     num_with_shared_gaps: int
 

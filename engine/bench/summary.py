@@ -77,6 +77,7 @@ def _mode_result(runs: Sequence[ChunkRun]) -> ModeResult:
         num_accepted_tokens=drafts.num_accepted_tokens if drafts else None,
         step_split=_step_split([run.step_times for run in runs if run.step_times is not None]),
         num_cached_tokens=sum(measurement.num_cached_tokens for measurement in measurements),
+        num_single_token=sum(measurement.num_tokens <= 1 for measurement in measurements),
         num_without_usage=sum(not measurement.has_usage for measurement in measurements),
         num_with_shared_gaps=sum(measurement.has_shared_gaps for measurement in measurements),
     )

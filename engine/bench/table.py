@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -30,7 +30,7 @@ def print_report(result: BenchResult, context: BenchContext, console: Console) -
         if len(result.loads) > 1:
             _print(console, ["", str(load.load)])
         console.print(_table(load, what="text" if isinstance(result.info, ServerInfo) else "tokens"))
-        _print(console, step_splits(load))
+        _print(console, [*_legend(load), *step_splits(load)])
     _print(console, [*notes(result), verdict(result)])
 
 
@@ -41,13 +41,7 @@ def _print(console: Console, lines: Iterable[str]) -> None:
 
 def _table(load: LoadResult, *, what: str) -> Table:
     modes = list(load.overall.modes)
-    many = f"Each task: {' above, '.join(modes)} below, under the speed-up its range.\n" if len(modes) > 1 else ""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        caption=f"{many}TTFT: time to first token, ITL: inter-token latency, both with their percentile.",
-        caption_justify="left",
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
     shown = columns(load, is_brief=True)
     table.add_column("task", no_wrap=True)
     headings = [column.heading for column in shown]
@@ -58,6 +52,13 @@ def _table(load: LoadResult, *, what: str) -> Table:
     table.add_section()
     table.add_row(*_cells(load.overall, shown), style="bold")
     return table
+
+
+def _legend(load: LoadResult) -> Iterator[str]:
+    modes = list(load.overall.modes)
+    if len(modes) > 1:
+        yield f"Each task: {' above, '.join(modes)} below, under the speed-up its range."
+    yield "TTFT: time to first token, ITL: inter-token latency, both with their percentile."
 
 
 def _cells(row: TaskResult, shown: Sequence[Column]) -> list[str]:

@@ -37,7 +37,7 @@ def conditions(result: BenchResult, context: BenchContext) -> list[str]:
         loads = f"{options.loads[0]}, Poisson with seed {options.seed}"
     return [
         *_subject(result, context),
-        f"{sampling}, max_tokens {options.max_tokens}, {loads}, "
+        f"{sampling}, max_tokens {options.max_tokens}{' (ignore_eos)' if options.ignore_eos else ''}, {loads}, "
         f"repeats {options.repeats}, chat template {'yes' if result.uses_chat_template else 'no'}",
     ]
 
@@ -68,18 +68,19 @@ def notes(result: BenchResult) -> list[str]:
     without_usage = sum(mode.num_without_usage for mode in modes)
     shared = sum(mode.num_with_shared_gaps for mode in modes)
     cached = sum(mode.num_cached_tokens for mode in modes)
+    single = sum(mode.num_single_token for mode in modes)
     lines = []
+    if single and result.options.max_tokens > 1:
+        lines.append(f"{single} of {num_requests} answers ended at once, with at most one token: see --ignore-eos.")
     if without_usage:
         lines.append(f"No usage in {without_usage} of {num_requests} answers: there a chunk is counted as one token.")
     if shared:
         lines.append(
-            f"ITL is estimated in {shared} of {num_requests} answers: chunks had several tokens or none, and the "
-            "tokens are shared out by the length of the text."
+            f"ITL is estimated in {shared} of {num_requests} answers: "
+            "the tokens of a chunk are told by the length of its text."
         )
     if cached:
-        lines.append(
-            f"The server found {cached} prompt tokens in its prefix cache: TTFT is better than for new prompts."
-        )
+        lines.append(f"{cached} prompt tokens came from the server's prefix cache: TTFT is lower than for new prompts.")
     if result.peak_rss_mib is not None:
         lines.append(f"Peak memory of the process (RSS): {result.peak_rss_mib:,.0f} MiB.")
     return lines
@@ -148,6 +149,11 @@ _COLUMNS = (
     Column("tokens\n/s", lambda mode: f"{mode.tokens_per_second:.1f}"),
     *(_time("TTFT", lambda mode: mode.ttft, percent) for percent in (50, 90, 99)),
     *(_time("ITL", lambda mode: mode.itl, percent) for percent in (50, 90, 99)),
+    Column(
+        "tokens\n/request",
+        lambda mode: f"{mode.num_output_tokens / mode.num_requests:.1f}",
+        is_brief=False,
+    ),
     Column(
         "tokens\n/step",
         lambda mode: "-" if mode.tokens_per_step is None else f"{mode.tokens_per_step:.2f}",

@@ -16,7 +16,7 @@ from engine.bench.result import BenchResult
 from engine.bench.run import BenchTime, run_bench
 from engine.bench.streamed_answer import events_of, share_out
 from engine.bench.target import ServerInfo
-from engine.errors import RemoteError
+from engine.errors import ConfigError, RemoteError
 
 PROMPT = BenchPrompt(1, "chat", "chat 1")
 SERVER = ServerOptions(url="http://host/v1")
@@ -106,12 +106,13 @@ class TestRequest:
 
     async def test_names_the_model_and_the_seed_as_told(self) -> None:
         server = FakeServer(models=b"nothing")
-        options = BenchOptions(temperature=0.5, seed=7, max_tokens=9)
+        options = BenchOptions(temperature=0.5, seed=7, max_tokens=9, ignore_eos=True)
         where = replace(SERVER, served_model="mine")
         async with connect(where, options, transport=server.transport) as target:
             await target.measure(PROMPT, BenchMode.AS_SERVED)
         body = server.requests[0][1]
         assert (body["model"], body["temperature"], body["seed"], body["max_tokens"]) == ("mine", 0.5, 7, 9)
+        assert body["ignore_eos"] is True
 
 
 class TestRun:
@@ -146,6 +147,15 @@ class TestRun:
         assert list(overall.modes) == [BenchMode.AS_SERVED]
         assert overall.speedup is None
         assert not result.uses_chat_template
+
+    async def test_of_a_draftahead_is_refused_with_its_prefix_cache(self, prompts: list[BenchPrompt]) -> None:
+        server = FakeServer(is_draftahead=True, num_cached_tokens=16)
+        with pytest.raises(ConfigError, match=r"prompt 1 \(chat\) found 16 of .* start it with --no-prefix-caching"):
+            await run(server, prompts)
+
+    async def test_of_another_server_tells_of_its_prefix_cache(self, prompts: list[BenchPrompt]) -> None:
+        result = await run(FakeServer(num_cached_tokens=16), prompts)
+        assert result.loads[0].overall.modes[BenchMode.AS_SERVED].num_cached_tokens == 6 * 16
 
 
 class TestFailures:

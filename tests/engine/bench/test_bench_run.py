@@ -76,11 +76,12 @@ class TestOrder:
 class TestRequests:
     async def test_carry_the_chat_template_and_the_options(self, prompts: list[BenchPrompt]) -> None:
         client = FakeClient()
-        result = await run(client, prompts, max_tokens=7, temperature=0.5, seed=3)
+        result = await run(client, prompts, max_tokens=7, temperature=0.5, seed=3, ignore_eos=True)
         request = client.requests[0]
         assert request.prompt == "<user>chat 1<assistant>"
         params = request.params
         assert (params.max_tokens, params.temperature, params.seed) == (7, 0.5, 3)
+        assert params.ignore_eos
         assert result.uses_chat_template
         assert len({request.request_id for request in client.requests}) == len(client.requests) == 12
 

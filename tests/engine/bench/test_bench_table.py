@@ -89,6 +89,12 @@ class TestTable:
         text = printed(await run(FakeClient(), prompts, request_rate=2.5, seed=4))
         assert "greedy, max_tokens 128, request rate 2.5/s, Poisson with seed 4, repeats 1" in text
 
+    async def test_says_where_answers_ended_at_once(self, prompts: list[BenchPrompt]) -> None:
+        note = "12 of 12 answers ended at once, with at most one token"
+        assert note in printed(await run(FakeClient(num_output_tokens=1), prompts))
+        assert note not in printed(await run(FakeClient(num_output_tokens=1), prompts, max_tokens=1))
+        assert "max_tokens 128 (ignore_eos)," in printed(await run(FakeClient(), prompts, ignore_eos=True))
+
 
 class TestOfAServer:
     def test_another_has_one_line_a_task_and_no_speed_up(self) -> None:
@@ -113,4 +119,4 @@ class TestOfAServer:
         text = printed(served(num_repeats=2, has_usage=False, has_shared_gaps=True, num_cached_tokens=7))
         assert "No usage in 2 of 2 answers: there a chunk is counted as one token." in text
         assert "ITL is estimated in 2 of 2 answers" in text
-        assert "The server found 14 prompt tokens in its prefix cache" in text
+        assert "14 prompt tokens came from the server's prefix cache" in text
