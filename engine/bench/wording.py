@@ -77,7 +77,7 @@ def notes(result: BenchResult) -> list[str]:
     if shared:
         lines.append(
             f"ITL is estimated in {shared} of {num_requests} answers: "
-            "the tokens of a chunk are told by the length of its text."
+            "the tokens of a chunk are guessed from the length of its text."
         )
     if cached:
         lines.append(f"{cached} prompt tokens came from the server's prefix cache: TTFT is lower than for new prompts.")
