@@ -19,7 +19,8 @@ from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt, load_prompts
 from engine.config import EngineConfig
 from engine.errors import ConfigError, DraftaheadError
-from server.cli_arguments import PROGRAM, bench_options, build_parser, engine_config, server_options, server_settings
+from server.cli_arguments import PROGRAM, build_parser, engine_config, server_settings
+from server.cli_bench_arguments import bench_options, server_options
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine

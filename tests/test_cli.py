@@ -24,7 +24,8 @@ from engine.config import EngineConfig
 from engine.types import ModelInfo
 from server import cli
 from server.cli import main
-from server.cli_arguments import bench_options, build_parser, engine_config, parse_size, server_options, server_settings
+from server.cli_arguments import build_parser, engine_config, parse_size, server_settings
+from server.cli_bench_arguments import bench_options, server_options
 from server.cli_card import print_card
 from server.settings import ServerSettings
 from tests.small_folders import write_hugging_face_folder

@@ -78,8 +78,8 @@ class HttpTarget:
             RemoteError: it does not answer as it should.
         """
         probe = self._body(prompts[0], BenchMode.AS_SERVED) | {"max_tokens": 1}
-        answer = await self._ask(prompts[0], probe)
-        self.info = replace(self.info, is_draftahead=answer.drafts is not None)
+        measurement = await self._ask(prompts[0], probe)
+        self.info = replace(self.info, is_draftahead=measurement.drafts is not None)
 
     async def measure(self, prompt: BenchPrompt, mode: BenchMode) -> Measurement:
         """Run one prompt.
@@ -88,13 +88,7 @@ class HttpTarget:
             ConfigError: its prefix cache would help the second of two modes.
             RemoteError: the server refused, failed or broke off; names the prompt.
         """
-        body = self._body(prompt, mode)
-        submitted = self._clock()
-        answer = await self._ask(prompt, body)
-        try:
-            measurement = answer.measurement(prompt.prompt_id, submitted)
-        except RemoteError as error:
-            raise _failure(prompt, str(error)) from error
+        measurement = await self._ask(prompt, self._body(prompt, mode))
         if mode is not BenchMode.AS_SERVED and measurement.num_cached_tokens:
             raise ConfigError(
                 f"url: prompt {prompt.prompt_id} ({prompt.task}) found {measurement.num_cached_tokens} of its tokens "
@@ -128,18 +122,20 @@ class HttpTarget:
             body["speculation"] = speculation
         return body
 
-    async def _ask(self, prompt: BenchPrompt, body: dict[str, Any]) -> StreamedAnswer:
+    async def _ask(self, prompt: BenchPrompt, body: dict[str, Any]) -> Measurement:
         answer = StreamedAnswer()
+        submitted = self._clock()
         try:
             async with self._http.stream("POST", _PATHS[self.info.endpoint], json=body) as response:
                 await _check_status(response)
                 async for data in events_of(response.aiter_bytes()):
                     answer.read(data, self._clock())
+            return answer.measurement(prompt.prompt_id, submitted)
         except httpx.HTTPError as error:
-            raise _failure(prompt, f"the connection failed: {_reason(error)}") from error
+            reason = f"the connection failed: {_reason(error)}"
         except RemoteError as error:
-            raise _failure(prompt, str(error)) from error
-        return answer
+            reason = str(error)
+        raise RemoteError(f"prompt {prompt.prompt_id} ({prompt.task}) failed: {reason}")
 
 
 async def _first_model(http: httpx.AsyncClient) -> str:
@@ -164,10 +160,6 @@ async def _check_status(response: httpx.Response) -> None:
         message = None
     message = message or shortened(response.text) or response.reason_phrase
     raise RemoteError(f"{response.request.url} answered {response.status_code}: {message}")
-
-
-def _failure(prompt: BenchPrompt, reason: str) -> RemoteError:
-    return RemoteError(f"prompt {prompt.prompt_id} ({prompt.task}) failed: {reason}")
 
 
 def _reason(error: httpx.HTTPError) -> str:

@@ -26,14 +26,10 @@ class _Piece(NamedTuple):
 
 
 class StreamedAnswer:
-    """Reads the events of one answer.
-
-    Attributes:
-        drafts: what a Draftahead tells about the drafts of this request; None from others.
-    """
+    """Reads the events of one answer."""
 
     def __init__(self) -> None:
-        self.drafts: DraftCounts | None = None
+        self._drafts: DraftCounts | None = None  # only a Draftahead tells
         self._pieces: list[_Piece] = []
         self._finish_time = 0.0
         self._finish_reason: str | None = None
@@ -82,7 +78,7 @@ class StreamedAnswer:
             ttft=first - submitted,
             token_gaps=_token_gaps(pieces, counts),
             num_cached_tokens=self._num_cached_tokens,
-            drafts=self.drafts,
+            drafts=self._drafts,
             has_usage=self._num_tokens is not None,
             has_shared_gaps=any(count != 1 for count in counts),
         )
@@ -110,7 +106,7 @@ class StreamedAnswer:
         if not isinstance(counts, dict):
             return
         names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
-        self.drafts = DraftCounts(*(_count(counts.get(name)) or 0 for name in names))
+        self._drafts = DraftCounts(*(_count(counts.get(name)) or 0 for name in names))
 
     def _pieces_with_end(self) -> list[_Piece]:
         """The chunks with text, and the last one without if that is where an end token was counted."""

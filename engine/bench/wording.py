@@ -69,7 +69,7 @@ def notes(result: BenchResult) -> list[str]:
     shared = sum(mode.num_with_shared_gaps for mode in modes)
     cached = sum(mode.num_cached_tokens for mode in modes)
     single = sum(mode.num_single_token for mode in modes)
-    lines = []
+    lines = [*_unreached(result)]
     if single and result.options.max_tokens > 1:
         lines.append(f"{single} of {num_requests} answers ended at once, with at most one token: see --ignore-eos.")
     if without_usage:
@@ -115,6 +115,14 @@ def speedup_cells(row: TaskResult) -> tuple[str, str]:
 def identity_cell(row: TaskResult) -> str:
     """Prompts with the same output in every run, of all."""
     return "-" if row.num_identical is None else f"{row.num_identical}/{row.num_prompts}"
+
+
+def _unreached(result: BenchResult) -> Iterator[str]:
+    """Tasks run one after the other, so one with few prompts does not fill a high concurrency."""
+    for load in result.loads:
+        fewest = min(row.num_prompts for row in load.tasks)
+        if load.load.concurrency is not None and fewest < load.load.concurrency:
+            yield f"{str(load.load).capitalize()} is not reached in tasks of fewer prompts, at least {fewest}."
 
 
 def _subject(result: BenchResult, context: BenchContext) -> list[str]:

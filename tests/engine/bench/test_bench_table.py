@@ -89,6 +89,11 @@ class TestTable:
         text = printed(await run(FakeClient(), prompts, request_rate=2.5, seed=4))
         assert "greedy, max_tokens 128, request rate 2.5/s, Poisson with seed 4, repeats 1" in text
 
+    async def test_says_where_prompts_are_too_few_for_the_load(self, prompts: list[BenchPrompt]) -> None:
+        text = printed(await measured(prompts, FakeClient(), concurrency=(2, 3)))
+        assert "Concurrency 3 is not reached in tasks of fewer prompts, at least 2." in text
+        assert "Concurrency 2 is not reached" not in text
+
     async def test_says_where_answers_ended_at_once(self, prompts: list[BenchPrompt]) -> None:
         note = "12 of 12 answers ended at once, with at most one token"
         assert note in printed(await run(FakeClient(num_output_tokens=1), prompts))
