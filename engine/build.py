@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from ctypes import CDLL
 
 import torch
 
@@ -11,9 +12,11 @@ from engine.core import EngineCore
 from engine.model.attention import AttentionBackend
 from engine.model.cuda_attention import open_varlen_attention
 from engine.model.kv_pool import KVPool
-from engine.model.loading import LoadedModel
+from engine.model.loading import LoadedModel, num_bytes
 from engine.model.memory import choose_kv_bytes, out_of_memory_explained
+from engine.model.native.library import load_native
 from engine.model.native_attention import open_native_attention
+from engine.model.native_modules import nativise
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.tiled_attention import TiledAttention
@@ -27,8 +30,8 @@ from engine.speculation.verifier import Verifier
 from engine.types import ModelInfo
 
 _DEFAULT_BLOCK_SIZE = {"cpu": 16, "cuda": 256}
-# A logit in the model's type, in float32, as log-probability, and as the key by which the best are found.
-_BYTES_PER_LOGIT = 2 + 4 + 4 + 8
+# A logit in the model's type, in float32, as log-probability, and three times as the key by which the best are found.
+_BYTES_PER_LOGIT = 2 + 4 + 4 + 4 + 8 + 8
 
 
 def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[EngineCore, ModelInfo]:
@@ -43,10 +46,13 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     num_threads = config.num_threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(num_threads)
     model, device = loaded.model, loaded.device
+    library = load_native(config.cache_dir) if device.type == "cpu" else None
+    if library is not None:
+        nativise(model, library)
     if device.type == "cpu":
         stabilise(model)
     pool = _build_pool(config, loaded)
-    attention = _build_attention(config, loaded, pool.block_size)
+    attention = _build_attention(loaded, pool.block_size, library)
     runner = ModelRunner(model, pool, attention)
     scheduler = Scheduler(
         BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
@@ -69,7 +75,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
         attention=attention.name,
         vocab_size=model.config.get_text_config().vocab_size,
         max_model_len=loaded.max_model_len,
-        weights_bytes=loaded.weights_bytes,
+        weights_bytes=num_bytes(model),
         kv_cache_bytes=pool.num_bytes,
         num_kv_tokens=(pool.num_blocks - 1) * pool.block_size,
         drafter=config.drafter,
@@ -87,14 +93,14 @@ def _build_drafter(config: EngineConfig) -> Drafter:
             return SuffixDrafter()
 
 
-def _build_attention(config: EngineConfig, loaded: LoadedModel, block_size: int) -> AttentionBackend:
+def _build_attention(loaded: LoadedModel, block_size: int, library: CDLL | None) -> AttentionBackend:
     """The fastest backend that serves this model here, or else the reference."""
     shape = attention_shape(loaded.model, block_size)
-    fast: AttentionBackend | None
+    fast: AttentionBackend | None = None
     if loaded.device.type == "cuda":
         fast = open_varlen_attention(shape, loaded.device)
-    else:
-        fast = open_native_attention(shape, config.cache_dir)
+    elif library is not None:
+        fast = open_native_attention(shape, library)
     return fast or TiledAttention()
 
 

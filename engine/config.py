@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
@@ -16,6 +17,8 @@ DrafterName = Literal["none", "suffix"]
 
 # A draft longer than this never paid in any measurement; the bound keeps per-position metrics finite.
 MAX_SPECULATIVE_TOKENS = 32
+# Beyond this a block wastes more than its bookkeeping saves.
+MAX_BLOCK_SIZE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class EngineConfig:
         max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
         drafter: who proposes drafts; ``none`` is plain decoding.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
-        num_threads: CPU threads for the forward; None takes every core this process may use.
+        num_threads: CPU threads for the forward, at most one for every core this process may use; None is as many.
         cache_dir: where converted models are kept.
     """
 
@@ -58,10 +61,12 @@ class EngineConfig:
         _check_choices(self)
         _check_at_least(self, "max_model_len", 2)
         _check_at_least(self, "block_size", 1)
+        _check_at_most(self, "block_size", MAX_BLOCK_SIZE)
         _check_at_least(self, "kv_cache_memory", 1)
         _check_at_least(self, "max_num_seqs", 1)
         _check_at_least(self, "max_num_waiting", 0)
         _check_at_least(self, "num_threads", 1)
+        _check_at_most(self, "num_threads", len(os.sched_getaffinity(0)))
         _check_at_least(self, "max_num_batched_tokens", self.max_num_seqs)
         if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
             raise ConfigError(
@@ -77,6 +82,12 @@ def _check_choices(config: EngineConfig) -> None:
         value = getattr(config, field.name)
         if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
             raise ConfigError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_at_most(config: EngineConfig, name: str, most: int) -> None:
+    value = getattr(config, name)
+    if value is not None and value > most:
+        raise ConfigError(f"{name} must be at most {most}, not {value}")
 
 
 def _check_at_least(config: EngineConfig, name: str, least: int) -> None:

@@ -156,10 +156,11 @@ def _bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a host that no name can be is a UnicodeError
         if listener is not None:
             listener.close()
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from error
     return listener
 
 

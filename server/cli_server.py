@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -35,7 +35,7 @@ def run_server(
     drain_timeout: int,
     on_started: Callable[[], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then let running requests finish.
+    """Serve until SIGTERM or SIGINT, then let running requests finish; a second signal ends them at once.
 
     Args:
         engine: the one behind ``app``, which starts it.
@@ -52,8 +52,7 @@ def run_server(
         ws="none",
         timeout_graceful_shutdown=drain_timeout + _SECONDS_TO_FAIL,
     )
-    with _stopping_is_success():
-        _Server(settings, engine, drain_timeout=drain_timeout, on_started=on_started).run(sockets=[listener])
+    _Server(settings, engine, drain_timeout=drain_timeout, on_started=on_started).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -68,6 +67,7 @@ class _Server(uvicorn.Server):
         super().__init__(settings)
         self._engine = engine
         self._drain_timeout = drain_timeout
+        self._hurry = asyncio.Event()
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -84,21 +84,13 @@ class _Server(uvicorn.Server):
         finally:
             deadline.cancel()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The library would keep the signal and send it to itself in the end; being told to stop is no failure.
+        if self.should_exit:  # told a second time
+            asyncio.get_running_loop().call_soon_threadsafe(self._hurry.set)
+        self.should_exit = True
+
     async def _stop_engine_late(self) -> None:
-        await asyncio.sleep(self._drain_timeout)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._drain_timeout)
         await self._engine.stop()
-
-
-@contextmanager
-def _stopping_is_success() -> Iterator[None]:
-    """Once drained, the library sends itself the signal that stopped it; being told to stop is no failure."""
-    before = {number: signal.signal(number, _pass_over) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _pass_over(number: int, frame: object) -> None:
-    """A handler, and not SIG_IGN, because children would inherit that."""

@@ -25,14 +25,17 @@ router = APIRouter()
 @router.post("/v1/completions")
 async def create_completion(request: Request, reception: CurrentReception) -> Response:
     """Continue one or several prompts."""
+    arrived_at = reception.metrics.now()
     with reception.metrics.counting_rejections():
         body = await read_body(request, CompletionRequest, reception.settings)
         reception.check_model(body.model)
         check_completion(body, reception.settings)
         call = _Call.of(body, reception)
-        if body.stream:
-            return await call.stream()
-        return await unless_disconnected(request, call.respond())
+        plans = await call.plan()
+        generation = await call.start(plans, arrived_at)
+    if body.stream:
+        return EventStream(call.chunks(plans, generation), generation)
+    return await unless_disconnected(request, call.respond(plans, generation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,7 @@ class _Call:
         seed = secrets.randbits(53) if body.seed is None else body.seed
         return cls(body, reception, f"cmpl-{uuid.uuid4().hex}", int(time.time()), seed)
 
-    async def respond(self) -> Response:
-        plans = await self._plan()
-        generation = await self._start(plans)
+    async def respond(self, plans: list[ChoicePlan], generation: Generation) -> Response:
         async with aclosing(generation), aclosing(self._parts(plans, generation)) as written:
             parts: list[list[CompletionChoice]] = [[] for _ in plans]
             async for place, part in written:
@@ -62,17 +63,12 @@ class _Call:
             answer = self._with_figures(self._message(choices), generation)
         return Response(answer.to_json(), media_type="application/json")
 
-    async def stream(self) -> Response:
-        plans = await self._plan()
-        generation = await self._start(plans)
-        return EventStream(self._chunks(plans, generation), generation)
-
-    async def _plan(self) -> list[ChoicePlan]:
+    async def plan(self) -> list[ChoicePlan]:
         return await plan_choices(self.body, self.reception.engine, response_id=self.id, seed=self.seed)
 
-    async def _start(self, plans: list[ChoicePlan]) -> Generation:
+    async def start(self, plans: list[ChoicePlan], arrived_at: float) -> Generation:
         requests = [plan.request for plan in plans]
-        return await Generation.start(requests, self.reception.engine, self.reception.metrics)
+        return await Generation.start(requests, self.reception.engine, self.reception.metrics, arrived_at)
 
     async def _parts(
         self, plans: list[ChoicePlan], generation: Generation
@@ -86,7 +82,7 @@ class _Call:
             async for place, output in outputs:
                 yield place, writers[place].write(output)
 
-    async def _chunks(self, plans: list[ChoicePlan], generation: Generation) -> AsyncGenerator[str]:
+    async def chunks(self, plans: list[ChoicePlan], generation: Generation) -> AsyncGenerator[str]:
         async with aclosing(self._parts(plans, generation)) as parts:
             async for _, part in parts:
                 if part.says_something:

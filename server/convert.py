@@ -106,7 +106,7 @@ def _sampling(body: CompletionRequest, seed: int, num_prompt_tokens: int, engine
         "max_tokens": _max_tokens(body, info.max_model_len - num_prompt_tokens),
         # More than the vocabulary is no restriction, and a number of any size would not fit a tensor.
         "top_k": min(max(body.top_k or 0, 0), info.vocab_size),
-        "logit_bias": _token_biases(body.logit_bias or {}, info.vocab_size),
+        "logit_bias": _token_biases(body.logit_bias or {}),
         "stop": body.stop,
         "ignore_eos": bool(body.ignore_eos),
         "prompt_logprobs": body.logprobs if body.echo else None,
@@ -120,18 +120,13 @@ def _max_tokens(body: CompletionRequest, room: int) -> int:
     return min(DEFAULT_MAX_TOKENS, max(room, 1))
 
 
-def _token_biases(biases: dict[str, float], vocab_size: int) -> dict[int, float]:
+def _token_biases(biases: dict[str, float]) -> dict[int, float]:
     by_id = {}
     for key, bias in biases.items():
         # int() would also take "+1", " 1", "1_0" and the digits of other scripts.
         if not (key.isascii() and key.isdecimal() and len(key) < 20 and str(int(key)) == key):
             raise InvalidRequest(
                 f'logit_bias: a key must be a token id such as "42", not {json_text(key)}', param="logit_bias"
-            )
-        if int(key) >= vocab_size:
-            raise InvalidRequest(
-                f"logit_bias: token id {key} is not in the vocabulary, 0 to {vocab_size - 1}",
-                param="logit_bias",
             )
         by_id[int(key)] = bias
     return by_id

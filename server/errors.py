@@ -67,9 +67,11 @@ def fault_body() -> dict[str, dict[str, str | None]]:
 def invalid_request(error: ValidationError) -> InvalidRequest:
     """The first complaint of pydantic as an error that names the field and what stood there."""
     first = error.errors(include_url=False, include_context=False)[0]
-    param = ".".join(str(part) for part in first["loc"]) or None
+    param = ".".join(str(part) for part in first["loc"]) if first["loc"] else None
     if first["type"] == "extra_forbidden":
-        return InvalidRequest(f"unrecognized request field: {param}", param=param, code="unknown_parameter")
+        return InvalidRequest(
+            f"unrecognized request field: {param or json_text('')}", param=param, code="unknown_parameter"
+        )
     if first["type"] == "missing":
         return InvalidRequest(f"{param} is required", param=param, code="missing_required_parameter")
     if param is None:

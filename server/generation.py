@@ -30,7 +30,7 @@ class RunningChoice:
         self.meter.observe(output)
         self.account = output.metrics or self.account
         if output.finish_reason is FinishReason.ERROR:
-            _log.error("request %s failed in the engine: %s", self.request_id, output.error)
+            _log.warning("request %s was cut off: %s", self.request_id, output.error)
 
     async def aclose(self) -> None:
         """Abort the choice if it still runs."""
@@ -47,9 +47,12 @@ class Generation:
 
     @classmethod
     async def start(
-        cls, requests: Sequence[GenerateRequest], engine: EngineClient, metrics: ServerMetrics
+        cls, requests: Sequence[GenerateRequest], engine: EngineClient, metrics: ServerMetrics, arrived_at: float
     ) -> Generation:
         """Submit all ``requests``, or none: when one is refused, those before it are aborted.
+
+        Args:
+            arrived_at: when the call came in, by the clock of ``metrics``.
 
         Raises:
             InvalidRequest, QueueFull, EngineUnavailable: as ``EngineClient.submit``.
@@ -57,7 +60,8 @@ class Generation:
         choices = []
         async with AsyncExitStack() as closing:
             for request in requests:
-                meter = metrics.start_request()
+                await asyncio.sleep(0)  # between many choices the others have their turn
+                meter = metrics.start_request(arrived_at)
                 choice = RunningChoice(request.request_id, await engine.submit(request), meter)
                 closing.push_async_callback(choice.aclose)
                 choices.append(choice)
@@ -85,6 +89,9 @@ class Generation:
                     raise output
                 self._choices[place].observe(output)
                 num_running -= output.finish_reason is not None
+                if output.finish_reason is FinishReason.ERROR:  # the engine has stopped, for all of them
+                    for choice in self._choices:
+                        choice.meter.fail()
                 yield place, output
         finally:
             for pump in pumps:

@@ -10,11 +10,12 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from engine.errors import InvalidRequest
-from server.errors import invalid_request
+from server.errors import invalid_request, json_text
 from server.settings import ServerSettings, UnknownFields
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_JSON_TYPE = re.compile(r"\s*application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?;?\s*", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -25,9 +26,9 @@ async def read_body(request: Request, model: type[_Body], settings: ServerSettin
         InvalidRequest: wrong media type, too long, not UTF-8, not JSON, or not what ``model`` asks for.
         ClientDisconnect: the client left before the body was complete.
     """
-    media_type = request.headers.get("content-type", "")
-    if media_type.partition(";")[0].strip().lower() != "application/json":
-        raise InvalidRequest(f"Content-Type must be application/json, not {media_type!r}")
+    content_type = request.headers.get("content-type", "")
+    if not _JSON_TYPE.fullmatch(content_type):
+        raise InvalidRequest(f"Content-Type must be application/json in UTF-8, not {json_text(content_type)}")
     raw = await _read_bytes(request, settings.max_request_bytes)
     return _validate(model, parse_json(raw), settings.unknown_fields)
 
@@ -40,7 +41,7 @@ def parse_json(raw: bytes) -> Any:
     """
     try:
         text = raw.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         if _SURROGATE_ESCAPE.search(text):
             _refuse_surrogates(value, "")
     except UnicodeDecodeError as error:
@@ -76,6 +77,14 @@ def _validate(model: type[_Body], value: Any, unknown_fields: UnknownFields) -> 
         return model.model_validate(value, extra="forbid" if unknown_fields == "reject" else "ignore")
     except ValidationError as error:
         raise invalid_request(error) from error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        key = next(key for key in value if sum(key == other for other, _ in pairs) > 1)
+        raise InvalidRequest(f"the request body names {json_text(key)} twice in one object")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

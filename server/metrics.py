@@ -76,9 +76,13 @@ class ServerMetrics:
         }
         registry.info("model", "The served model; always 1.", labels)
 
-    def start_request(self) -> RequestMeter:
-        """A meter for one request that arrives now."""
-        return RequestMeter(self._requests, self._finished.inc, self._clock())
+    def now(self) -> float:
+        """Seconds by the clock of all that is measured here."""
+        return self._clock()
+
+    def start_request(self, arrived_at: float) -> RequestMeter:
+        """A meter for one request that arrived at ``arrived_at``, by ``now``."""
+        return RequestMeter(self._requests, self._finished.inc, arrived_at)
 
     @contextmanager
     def counting_rejections(self) -> Iterator[None]:
@@ -108,11 +112,11 @@ class RequestMeter:
     """Follows one request from its arrival to its end, which it counts exactly once."""
 
     def __init__(
-        self, histograms: _RequestHistograms, count_finished: Callable[[FinishReason], None], arrival: float
+        self, histograms: _RequestHistograms, count_finished: Callable[[FinishReason], None], arrived_at: float
     ) -> None:
         self._histograms = histograms
         self._count_finished = count_finished
-        self._arrival = arrival
+        self._arrived_at = arrived_at
         self._last_token_time: float | None = None
         self._is_ended = False
 
@@ -123,15 +127,19 @@ class RequestMeter:
         if output.finish_reason is not None:
             self._end(output.finish_reason)
         if output.metrics is not None and output.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
-            self._histograms.observe_finished(output.metrics, output.time - self._arrival)
+            self._histograms.observe_finished(output.metrics, output.time - self._arrived_at)
 
     def abandon(self) -> None:
         """The client is gone or the server gave up; nothing if the request had already ended."""
         self._end(FinishReason.ABORT)
 
+    def fail(self) -> None:
+        """The engine has stopped; nothing if the request had already ended."""
+        self._end(FinishReason.ERROR)
+
     def _observe_tokens(self, num_tokens: int, now: float) -> None:
         if self._last_token_time is None:
-            self._histograms.first_token.observe(now - self._arrival)
+            self._histograms.first_token.observe(now - self._arrived_at)
         else:
             gap = (now - self._last_token_time) / num_tokens
             for _ in range(num_tokens):

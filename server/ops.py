@@ -48,7 +48,7 @@ async def get_model(name: str, reception: CurrentReception) -> ModelCard:
     return _card(name, reception)
 
 
-@router.get("/health")
+@router.api_route("/health", methods=["GET", "HEAD"])
 async def check_health(reception: CurrentReception) -> Response:
     """200 while the engine takes requests, 503 from then on."""
     if not reception.engine.is_healthy:

@@ -31,6 +31,9 @@ def _parse_prompt(value: Any) -> tuple[Prompt, ...]:
         return (_token_ids(value, "prompt"),)
     if isinstance(value[0], list):
         return tuple(_token_ids(item, f"prompt[{i}]") for i, item in enumerate(value))
+    if not isinstance(value[0], str):
+        expected = "a string, a token id or a list of token ids"
+        raise InvalidRequest(f"prompt[0] must be {expected}, not {json_text(value[0])}", param="prompt")
     return tuple(_text(item, f"prompt[{i}]") for i, item in enumerate(value))
 
 

@@ -22,7 +22,8 @@ class Reception:
 
     Attributes:
         model_names: the main name first.
-        system_fingerprint: equal as long as all is that can change a bit of the output, whatever the model is called.
+        system_fingerprint: changes with the model's own name and size, number format, device, attention, and
+            this version.
         created: unix seconds at which the model was ready.
     """
 

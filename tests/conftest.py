@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from ctypes import CDLL
+
 import pytest
+
+from engine.config import EngineConfig
+from engine.model.native.library import load_native
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -12,3 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="quick",
         help="how many prompts and tokens the comparisons on the default model take",
     )
+
+
+@pytest.fixture(scope="session")
+def native_library() -> CDLL:
+    """Our C++, compiled for this machine."""
+    library = load_native(EngineConfig().cache_dir)
+    if library is None:
+        pytest.skip("no C++ compiler")
+    return library

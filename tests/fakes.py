@@ -148,6 +148,8 @@ class FakeEngine:
         if refusal is not None:
             raise refusal
         prompt = await self.encode(request.prompt)
+        if any(token_id >= VOCAB_SIZE for token_id in request.params.logit_bias):
+            raise InvalidRequest("logit_bias holds an id beyond the vocabulary", param="logit_bias")
         total, limit = len(prompt) + request.params.max_tokens, self.info.max_model_len
         if total > limit:
             raise InvalidRequest(

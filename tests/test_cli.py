@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,10 +141,14 @@ class TestRefusals:
             ("serve --drafter oracle", "oracle"),
             ("serve --kv-cache-memory much", "much"),
             ("serve --num-speculative-tokens 0", "num_speculative_tokens must lie in 1..32, not 0"),
+            ("serve --threads 100000", "num_threads must be at most"),
+            ("serve --block-size 100000", "block_size must be at most 1024, not 100000"),
+            ("serve /etc/passwd --port 0", "/etc/passwd is a file"),
             ("serve --max-num-seqs 8 --max-num-batched-tokens 7", "max_num_batched_tokens must be at least 8"),
             ("serve --served-model-name a a", "names a model twice"),
             ("serve --no-such-flag", "--no-such-flag"),
             ("serve --port 0 /no/such/folder", "no model at /no/such/folder"),
+            ("serve --host a..b", "cannot listen on a..b port 8000"),
             ("serve --host 203.0.113.7", "cannot listen on 203.0.113.7 port 8000"),
             ("bench --temperature 3", "temperature must lie between 0 and 2, not 3.0"),
             ("bench --prompts /no/such/file", "/no/such/file"),
@@ -278,6 +283,21 @@ class TestServe:
         (error,) = [json.loads(event.removeprefix("data: "))["error"] for event in told if '"error"' in event]
         assert error["code"] == "engine_unavailable"
         assert error["message"] == "the server shut down before this request was finished"
+
+    def test_a_second_signal_ends_the_drain(self, serve: Served) -> None:
+        def use(url: str) -> None:
+            request = {"model": "small", "prompt": "the end", "max_tokens": 490, "ignore_eos": True, "stream": True}
+            with httpx.stream("POST", f"{url}/v1/completions", json=request, timeout=60) as answer:
+                events = answer.iter_lines()
+                next(events)
+                for _ in range(2):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    time.sleep(0.05)
+                told.extend(event for event in events if event)
+
+        told: list[str] = []
+        assert serve(use, "--drain-timeout", "60", interrupt=False) == 0
+        assert any('"engine_unavailable"' in event for event in told), told
 
 
 Served = Callable[..., int]

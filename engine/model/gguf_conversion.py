@@ -17,7 +17,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import psutil
 import torch
 from filelock import FileLock
 from gguf import GGUFReader
@@ -26,6 +25,7 @@ from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from engine.errors import ConfigError
+from engine.model.memory import available_bytes
 
 Progress = Callable[[str, float], None]
 
@@ -124,7 +124,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _check_space(path: Path, folder: Path, num_bytes: int) -> None:
-    memory, disk = psutil.virtual_memory().available, shutil.disk_usage(folder).free
+    memory, disk = available_bytes(torch.device("cpu")), shutil.disk_usage(folder).free
     for name, free, needed in (
         ("memory", memory, _COPIES_IN_MEMORY * num_bytes),
         (f"disk space in {folder}", disk, num_bytes),

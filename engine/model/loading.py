@@ -49,7 +49,6 @@ class LoadedModel:
         name: what the model is called if nobody says otherwise.
         eos_token_ids: tokens that end an output.
         max_model_len: longest prompt plus output in tokens.
-        weights_bytes: memory the weights take.
     """
 
     model: PreTrainedModel
@@ -59,7 +58,6 @@ class LoadedModel:
     dtype: torch.dtype
     eos_token_ids: frozenset[int]
     max_model_len: int
-    weights_bytes: int
 
 
 def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
@@ -73,7 +71,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     """
     folder, name = _find(config, progress)
     with _explained(f"cannot read the configuration of the model {name}"):
-        model_config = AutoConfig.from_pretrained(folder)
+        model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     check_suitable(model_config, name)
     max_model_len = _resolve_max_model_len(config, model_config)
     device = _resolve_device(config)
@@ -92,7 +90,6 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
         dtype=dtype,
         eos_token_ids=_eos_token_ids(model),
         max_model_len=max_model_len,
-        weights_bytes=sum(parameter.nbytes for parameter in model.parameters()),
     )
 
 
@@ -117,6 +114,8 @@ def _find(config: EngineConfig, progress: Progress) -> tuple[Path, str]:
     if path.is_dir():
         return path, path.resolve().name
     is_gguf = path.suffix == ".gguf"
+    if path.is_file() and not is_gguf:
+        raise ConfigError(f"the model {config.model} is a file, but neither a folder nor a .gguf file")
     if is_gguf and path.is_file():
         return convert_gguf(path, config.cache_dir, progress), path.stem
     if is_gguf or config.model.startswith(("/", ".", "~")) or config.model.count("/") > 1:
@@ -182,6 +181,11 @@ def _check_memory(name: str, folder: Path, device: torch.device, dtype: torch.dt
         )
 
 
+def num_bytes(model: PreTrainedModel) -> int:
+    """Memory that the weights take, in whatever form."""
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
 def _weight_files(folder: Path) -> list[Path]:
     if (index := folder / _WEIGHTS_INDEX).is_file():
         return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
@@ -197,7 +201,7 @@ def _num_weights(path: Path) -> int:
 
 def _load_tokenizer(folder: Path, name: str, model_config: PretrainedConfig) -> PreTrainedTokenizerFast:
     with _explained(f"cannot load the tokenizer of the model {name}"):
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ConfigError(f"the model {name} has no tokenizer.json, and other tokenizers are not read")
     if len(tokenizer) > model_config.vocab_size:
@@ -210,11 +214,15 @@ def _load_tokenizer(folder: Path, name: str, model_config: PretrainedConfig) -> 
 
 def _load_weights(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     with _explained(f"cannot load the model {name}"), out_of_memory_explained(f"the weights of {name}"):
-        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
+        )
         model = model.to(device).eval()
+    # The library would fill these with noise and go on.
     if missing := sorted(report["missing_keys"]):
-        # The library would fill them with noise and go on.
         raise ConfigError(f"the model {name} lacks {len(missing)} of its weights, such as {missing[0]}")
+    for key, found, expected in sorted(report["mismatched_keys"]):
+        raise ConfigError(f"the weight {key} of the model {name} has the shape {found}, but its config says {expected}")
     return model
 
 

@@ -50,7 +50,7 @@ def choose_kv_bytes(asked: int | None, *, needed: int, working: int, max_model_l
             raise ConfigError(
                 f"not enough memory on {device} for the key-value cache: one request of {max_model_len} tokens needs "
                 f"{_mib(needed)}, but only {_mib(available)} are left beside the weights and a step's own "
-                f"{_mib(working)} (lower max_model_len)"
+                f"{_mib(working)} (lower max_model_len or max_num_batched_tokens)"
             )
         return asked
     if asked < needed:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from engine.model.attention import AttentionOptions, AttentionShape
 from engine.model.forward_batch import ForwardBatch
-from engine.model.native.library import load_native
 
 # Query rows of one sequence that share a pass over its keys; more would leave a thread idle sooner.
 _CHUNK_ROWS = 16
@@ -98,8 +96,7 @@ class NativeAttention:
         return output
 
 
-def open_native_attention(shape: AttentionShape, cache_dir: Path) -> NativeAttention | None:
-    """The backend, or None where it does not serve this model or cannot be compiled."""
+def open_native_attention(shape: AttentionShape, library: ctypes.CDLL) -> NativeAttention | None:
+    """The backend, or None where it does not serve this model."""
     serves = shape.head_dim in _HEAD_DIMS and shape.dtype in (torch.float32, torch.bfloat16)
-    library = load_native(cache_dir) if serves else None
-    return NativeAttention(library) if library is not None else None
+    return NativeAttention(library) if serves else None

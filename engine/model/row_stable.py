@@ -1,4 +1,4 @@
-"""Linear layers whose rows do not depend on how many other rows there are.
+"""Layers whose rows do not depend on how many other rows there are, made of the library's own.
 
 A matrix library picks its kernel, and with it the order of its sums, by the number of rows. Two steps with different
 batches may then differ in the last bit of the same row, and a near-tie between two tokens falls the other way. Which
@@ -21,6 +21,10 @@ from engine.errors import ConfigError
 CANDIDATE_ROW_COUNTS = (1, 4, 8, 16, 32, 64, 128, 256)
 # A small row count is repeated over at least so many rows.
 _LEAST_ROWS = 16
+# Numbers that the library leaves to one thread, and a multiple of those that it handles at once.
+_UNSHARED_NUMBERS = 16_384
+_NUMBERS_IN_VECTORS = 64
+_HOMES_OF_ACTIVATIONS = frozenset({"torch.nn.modules.activation", "transformers.activations"})
 # A product larger than this gains nothing from more rows, and trying them would take seconds.
 _MOST_RESULTS = 1 << 22
 
@@ -58,8 +62,36 @@ class RowStableLinear(nn.Module):
         return functional.linear(rows, self.weight, self.bias)[:num_rows]
 
 
+class RowStableActivation(nn.Module):
+    """A function of single numbers, applied to so few rows at once that no thread gets only part of a vector.
+
+    The library shares out the numbers among threads, and computes what is left over at the end of a share with other
+    code than the rest, which rounds otherwise. What is too small to be shared out has no end but its own.
+
+    Args:
+        function: the module to stand in for.
+    """
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            input: ``[..., width]``.
+        """
+        width = input.shape[-1]
+        rows = input.reshape(-1, width)
+        # A width that fills no whole number of vectors would leave rows at other places in them.
+        num_rows = max(_UNSHARED_NUMBERS // width, 1) if width % _NUMBERS_IN_VECTORS == 0 else 1
+        if len(rows) <= num_rows:
+            return self._function(input)  # type: ignore[no-any-return]
+        return torch.cat([self._function(part) for part in rows.split(num_rows)]).view(input.shape)
+
+
 def stabilise(model: nn.Module) -> None:
-    """Replace every linear layer of a CPU model, in place.
+    """Replace every linear layer and activation of a CPU model, in place.
 
     Raises:
         ConfigError: the model multiplies by a weight that is in no linear layer, so its rows cannot be kept stable.
@@ -67,6 +99,8 @@ def stabilise(model: nn.Module) -> None:
     buckets: dict[tuple[int, int, bool], tuple[int, ...]] = {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
+            if type(child).__module__ in _HOMES_OF_ACTIVATIONS:
+                setattr(parent, name, RowStableActivation(child))
             linear = _as_linear(child)
             if linear is not None:
                 shape = (linear.in_features, linear.out_features, linear.bias is not None)
@@ -78,7 +112,7 @@ def stabilise(model: nn.Module) -> None:
 
 def _as_linear(module: nn.Module) -> nn.Linear | None:
     """The module as a linear layer; None if it is none. GPT-2's convolution of width 1 is one, transposed."""
-    if type(module) is nn.Linear:
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
         return module
     if type(module) is not Conv1D:
         return None

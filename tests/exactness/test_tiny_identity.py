@@ -7,6 +7,7 @@ text, reasons, and log-probabilities to the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from ctypes import CDLL
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.core import EngineCore
+from engine.model.attention import AttentionBackend
 from engine.model.native_attention import open_native_attention
+from engine.model.native_modules import nativise
 from engine.model.row_stable import stabilise
 from engine.model.runner import attention_shape
 from engine.sequence import Sequence
@@ -23,7 +26,7 @@ from engine.speculation.suffix import SuffixDrafter
 from engine.types import RequestOutput, SpeculationStats
 from tests.drafters import RandomDrafter, ReplayDrafter
 from tests.sequences import make_sequence, run, tokens_of
-from tests.tiny import ARCHITECTURES, VOCAB_SIZE, build_core, one_thread, stable_llama, tiny_llama
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, build_core, one_thread, stable_llama
 
 MAX_TOKENS = 24
 HOT: dict[str, Any] = {"temperature": 1.0}
@@ -233,33 +236,28 @@ def test_with_another_block_size(model: PreTrainedModel, plain: dict[str, Answer
     assert answer_all(core, 8)[0] == plain
 
 
+@pytest.mark.parametrize("is_native", [False, True], ids=["torch", "native"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("make_model", ARCHITECTURES)
-def test_with_other_architectures(make_model: Callable[[], PreTrainedModel]) -> None:
-    model = make_model()
+def test_with_other_architectures_and_types(
+    make_model: Callable[[], PreTrainedModel],
+    dtype: torch.dtype,
+    is_native: bool,
+    native_library: CDLL,
+) -> None:
+    model = make_model().to(dtype)
+    attention: AttentionBackend | None = None
+    if is_native:
+        nativise(model, native_library)
+        attention = open_native_attention(attention_shape(model, block_size=4), native_library)
+        assert attention is not None
     stabilise(model)
-    alone = {name: answer_of(run(build_core(model), [request_for(name)])[name]) for name in REQUESTS}
-    for kind, length in (("none", 0), ("suffix", 8), ("oracle", 4)):
-        assert answer_all(build_core(model, drafter=make_drafter(kind, alone)), length)[0] == alone
 
+    def core(drafter: Drafter, **sizes: int) -> EngineCore:
+        return build_core(model, drafter=drafter, attention=attention, **sizes)
 
-def test_with_native_attention(model: PreTrainedModel, tmp_path_factory: pytest.TempPathFactory) -> None:
-    native = open_native_attention(attention_shape(model, block_size=4), tmp_path_factory.getbasetemp())
-    if native is None:
-        pytest.skip("no C++ compiler")
-    alone = {name: answer_of(run(build_core(model, attention=native), [request_for(name)])[name]) for name in REQUESTS}
+    alone = {name: answer_of(run(core(NullDrafter()), [request_for(name)])[name]) for name in REQUESTS}
     for kind, length in (("none", 0), ("suffix", 8), ("random", 4), ("oracle", 4)):
         for budget in (20, 128):
-            core = build_core(
-                model, drafter=make_drafter(kind, alone), attention=native, num_blocks=40, max_num_batched_tokens=budget
-            )
-            assert answer_all(core, length)[0] == alone
-
-
-def test_in_bfloat16(plain: dict[str, Answer]) -> None:
-    """The rows of 16-bit products agree too; only what they agree on is another answer."""
-    model = tiny_llama().to(torch.bfloat16)
-    stabilise(model)
-    alone = {name: answer_of(run(build_core(model), [request_for(name)])[name]) for name in REQUESTS}
-    assert alone != plain
-    for kind, length in (("none", 0), ("suffix", 8), ("oracle", 4)):
-        assert answer_all(build_core(model, drafter=make_drafter(kind, alone)), length)[0] == alone
+            crowded = core(make_drafter(kind, alone), num_blocks=40, max_num_batched_tokens=budget)
+            assert answer_all(crowded, length)[0] == alone

@@ -216,7 +216,7 @@ def test_tokens_per_second_is_of_the_last_ten_seconds(metrics: ServerMetrics, cl
 
 
 def test_latencies(metrics: ServerMetrics, clock: _Clock) -> None:
-    meter = metrics.start_request()
+    meter = metrics.start_request(metrics.now())
     start = clock.now
     account = RequestMetrics(7, 0, 6, 3, 0, SpeculationStats(4))
     meter.observe(RequestOutput("r", [1, 2], time=start + 0.5))

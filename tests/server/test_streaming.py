@@ -93,14 +93,17 @@ async def test_failure_after_the_first_tokens_is_an_event(caplog: pytest.LogCapt
     assert last["error"]["code"] == "engine_unavailable"
     assert last["error"]["message"] == "the engine has died: OSError"
     assert "the engine has died: OSError" in caplog.text
-    assert samples["draftahead_requests_total{finish_reason=error}"] == 1
-    assert samples["draftahead_requests_total{finish_reason=abort}"] == 1
+    assert samples["draftahead_requests_total{finish_reason=error}"] == 2
+    assert samples["draftahead_requests_total{finish_reason=abort}"] == 0
 
 
 async def test_failure_of_a_plain_request_is_a_503() -> None:
     engine = FakeEngine(Script(fail_after=1, fails=lambda request: request.request_id.endswith("-0")))
     async with serve(engine) as client:
         error = error_of(await post(client, n=3), 503)
+        samples = await scrape(client)
+    assert samples["draftahead_rejected_requests_total{reason=engine_unavailable}"] == 0
+    assert samples["draftahead_requests_total{finish_reason=error}"] == 3
     assert error["message"] == "the engine has died: OSError"
     assert sorted(engine.aborted) == [request.request_id for request in engine.requests[1:]]
 

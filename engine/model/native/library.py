@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-import os
 import platform
 import shutil
 import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_SOURCE = "paged_attention.cpp"
+_SOURCES = ("linear.cpp", "norm.cpp", "paged_attention.cpp")
+_HEADER = "vectors.h"
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-Wno-psabi")
 _TIMEOUT_SECONDS = 120
 
@@ -25,27 +27,28 @@ def load_native(cache_dir: Path) -> ctypes.CDLL | None:
     """The compiled library; None, with one line in the log that says why, where it cannot be had."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
-        logger.warning("no C++ compiler found: attention runs in plain torch, which is slower")
+        logger.warning("no C++ compiler found: the model runs in plain torch, which is slower")
         return None
-    source = resources.files("engine.model.native") / _SOURCE
-    path = cache_dir.expanduser() / "native" / f"{_fingerprint(source.read_bytes(), compiler)}.so"
+    folder = resources.files("engine.model.native")
+    texts = b"\0".join((folder / name).read_bytes() for name in (*_SOURCES, _HEADER))
+    path = cache_dir.expanduser() / "native" / f"{_fingerprint(texts, compiler)}.so"
     try:
         if not path.exists():
-            with resources.as_file(source) as file:
-                _compile(compiler, file, path)
+            with resources.as_file(folder) as sources:
+                _compile(compiler, sources, path)
         return ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
-        logger.warning("compiling failed, so attention runs in plain torch, which is slower: %s", reason.strip()[:500])
+        logger.warning("compiling failed, so the model runs in plain torch, which is slower: %s", reason.strip()[:500])
         return None
 
 
-def _fingerprint(source: bytes, compiler: str) -> str:
+def _fingerprint(texts: bytes, compiler: str) -> str:
     """Changes with the source, the compiler and the processor: ``-march=native`` code must not meet another one."""
     binary = Path(compiler).resolve()
     facts = binary.stat()
     parts = (
-        source,
+        texts,
         f"{binary} {facts.st_size} {facts.st_mtime_ns}".encode(),
         " ".join(_FLAGS).encode(),
         _processor(),
@@ -62,17 +65,19 @@ def _processor() -> bytes:
     return b"\n".join(sorted({line for line in lines if line.startswith((b"flags", b"model name", b"Features"))}))
 
 
-def _compile(compiler: str, source: Path, path: Path) -> None:
+def _compile(compiler: str, sources: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    object_file = path.with_suffix(f".{os.getpid()}.o")
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    try:
-        _run([compiler, *_FLAGS, "-c", str(source), "-o", str(object_file)])
-        _run([compiler, "-shared", str(object_file), *_openmp_of_torch(), "-o", str(partial)])
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        objects = [Path(folder) / f"{name}.o" for name in _SOURCES]
+        commands = [
+            [compiler, *_FLAGS, "-c", str(sources / name), "-o", str(made)]
+            for name, made in zip(_SOURCES, objects, strict=True)
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_run, commands))
+        partial = Path(folder) / path.name
+        _run([compiler, "-shared", *map(str, objects), *_openmp_of_torch(), "-o", str(partial)])
         partial.rename(path)  # whole or not at all, whoever else compiles at the same time
-    finally:
-        object_file.unlink(missing_ok=True)
-        partial.unlink(missing_ok=True)
 
 
 def _openmp_of_torch() -> list[str]:

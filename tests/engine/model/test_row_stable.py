@@ -14,7 +14,13 @@ from transformers.pytorch_utils import Conv1D
 
 from engine.errors import ConfigError
 from engine.model import row_stable
-from engine.model.row_stable import CANDIDATE_ROW_COUNTS, RowStableLinear, agreeing_row_counts, stabilise
+from engine.model.row_stable import (
+    CANDIDATE_ROW_COUNTS,
+    RowStableActivation,
+    RowStableLinear,
+    agreeing_row_counts,
+    stabilise,
+)
 
 
 def make_linear(inputs: int = 48, outputs: int = 40, *, bias: bool = True, seed: int = 0) -> nn.Linear:
@@ -175,3 +181,29 @@ class Experts(nn.Module):
 def test_a_model_that_multiplies_elsewhere_is_refused(layer: nn.Module, name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         stabilise(nn.Sequential(make_linear(), layer))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3, 5, 6])
+@pytest.mark.parametrize("width", [1536, 11008, 100, 70_000])
+@pytest.mark.parametrize("function", [nn.SiLU(), nn.GELU(), nn.GELU(approximate="tanh")])
+def test_an_activation_is_the_same_bits_in_every_number_of_rows(
+    function: nn.Module, width: int, num_threads: int
+) -> None:
+    layer = RowStableActivation(function)
+    rows = torch.randn(101 if width < 20_000 else 5, width, generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        alone = torch.cat([layer(row.unsqueeze(0)) for row in rows])
+        torch.testing.assert_close(alone, function(rows), rtol=1e-5, atol=1e-6)
+        for num_rows in (2, 5, 7, 22, 86, 89, 98, 101):
+            assert torch.equal(layer(rows[:num_rows]), alone[:num_rows])
+            assert torch.equal(layer(rows[None, -num_rows:])[0], alone[-num_rows:])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_activations_of_a_model_are_replaced() -> None:
+    model = nn.Sequential(make_linear(), nn.SiLU(), nn.Dropout())
+    stabilise(model)
+    assert [type(module) for module in model] == [RowStableLinear, RowStableActivation, nn.Dropout]

@@ -1,0 +1,42 @@
+// Root mean square normalisation: y = x / sqrt(mean(x^2) + epsilon) * weight, each row by itself.
+//
+// Source: Zhang and Sennrich, "Root mean square layer normalization" (arXiv 1910.07467), equation 4.
+
+#include <cmath>
+
+#include "vectors.h"
+
+namespace {
+
+template <typename T>
+void normalise(const T* rows, const float* weight, T* output, int64_t num_rows, int64_t width, float epsilon) {
+    for (int64_t row = 0; row < num_rows; ++row, rows += width, output += width) {
+        vec squares = {};
+        for (int64_t i = 0; i < width; i += LANES) {
+            const vec x = load(rows + i);
+            squares += x * x;
+        }
+        float sum = 0.0f;
+        for (int lane = 0; lane < LANES; ++lane) sum += squares[lane];
+        const float factor = 1.0f / std::sqrt(sum / width + epsilon);
+        for (int64_t i = 0; i < width; i += LANES) store(output + i, load(rows + i) * factor * load(weight + i));
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+void draftahead_normalise_float32(const void* rows, const void* weight, void* output, int64_t num_rows, int64_t width,
+                                  float epsilon) {
+    normalise(static_cast<const float*>(rows), static_cast<const float*>(weight), static_cast<float*>(output),
+              num_rows, width, epsilon);
+}
+
+void draftahead_normalise_bfloat16(const void* rows, const void* weight, void* output, int64_t num_rows, int64_t width,
+                                   float epsilon) {
+    normalise(static_cast<const bfloat16*>(rows), static_cast<const float*>(weight), static_cast<bfloat16*>(output),
+              num_rows, width, epsilon);
+}
+
+}  // extern "C"

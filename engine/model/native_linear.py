@@ -1,0 +1,120 @@
+"""Linear layers of a CPU model through our C++: weights packed once, read once for all rows of a step.
+
+Bit for bit the same for any number of rows, by construction: each output is one sum in one order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine.model.quantisation import BLOCK, QuantisedType, pack_blocks, quantise
+
+PANEL = 32  # outputs packed together, as in the C++
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+class _Product(ctypes.Structure):
+    """Mirrors ``Product`` of the C++."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("rows", "panels", "bias", "output", "block_sums")),
+        *((name, ctypes.c_int64) for name in ("num_rows", "row_stride", "num_inputs", "num_outputs", "is_gated")),
+    )
+
+
+class NativeLinear(nn.Module):
+    """``x W^T + b``, or with two weights ``silu(x G^T) * (x U^T)``.
+
+    Args:
+        weights: ``[W]``, or the gate and the up weight of a gated layer: ``[out_features, in_features]``; see
+            ``is_servable`` for the number of inputs.
+        bias: ``[out_features]``; None with a gate.
+        to: the type to keep them in; None is their own, float32 or bfloat16. Rows are float32 for float32 weights
+            and bfloat16 for all others.
+    """
+
+    _panels: torch.Tensor
+    _bias: torch.Tensor | None
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        weights: Seq[torch.Tensor],
+        bias: torch.Tensor | None = None,
+        *,
+        to: QuantisedType | None = None,
+    ) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weights[0].shape
+        self._dtype = weights[0].dtype if to is None else torch.bfloat16
+        self._num_blocks = self.in_features // BLOCK if to == "int4" else 0
+        panels = pack(weights) if to is None else pack_quantised(weights, to)
+        self.register_buffer("_panels", panels, persistent=False)
+        self.register_buffer("_bias", None if bias is None else bias.detach().float().contiguous(), persistent=False)
+        self._is_gated = len(weights) == 2
+        kind = to or str(self._dtype).removeprefix("torch.")
+        self._multiply = getattr(library, f"draftahead_multiply_{kind}")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            input: ``[..., in_features]``.
+        """
+        rows = input.reshape(-1, self.in_features)
+        if rows.stride(1) != 1:
+            rows = rows.contiguous()
+        block_sums = torch.empty(len(rows) * self._num_blocks)
+        output = torch.empty((*input.shape[:-1], self.out_features), dtype=self._dtype)
+        product = _Product(
+            rows=rows.data_ptr(),
+            panels=self._panels.data_ptr(),
+            bias=None if self._bias is None else self._bias.data_ptr(),
+            output=output.data_ptr(),
+            block_sums=block_sums.data_ptr(),
+            num_rows=len(rows),
+            row_stride=rows.stride(0),
+            num_inputs=self.in_features,
+            num_outputs=self.out_features,
+            is_gated=self._is_gated,
+        )
+        self._multiply(ctypes.byref(product))
+        return output
+
+
+def is_servable(in_features: int, dtype: torch.dtype, to: QuantisedType | None) -> bool:
+    """Whether there is a product for these weights."""
+    return dtype in DTYPES and in_features % (2 if to is None else BLOCK) == 0
+
+
+def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:
+    """The weights in the order in which they are multiplied.
+
+    Args:
+        weights: one or two, each ``[out_features, in_features]``.
+
+    Returns:
+        ``[num_panels, in_features / step, PANEL, step]``, where ``step`` is 1 for float32 and 2 for bfloat16; outputs
+        beyond the last are 0. Two weights share each panel half and half.
+    """
+    step = 2 if weights[0].dtype is torch.bfloat16 else 1
+    width = PANEL // len(weights)
+    parts = []
+    for weight in weights:
+        out_features, in_features = weight.shape
+        padded = functional.pad(weight.detach(), (0, 0, 0, -out_features % width))
+        parts.append(padded.view(-1, width, in_features // step, step).transpose(1, 2))
+    return torch.cat(parts, dim=2).contiguous()
+
+
+def pack_quantised(weights: Seq[torch.Tensor], to: QuantisedType) -> torch.Tensor:
+    """The same for blocks: two packed panels of 16 make one of 32, of two weights one each."""
+    packed = [pack_blocks(quantise(weight, to)) for weight in weights]
+    if len(packed) == 2:
+        return torch.stack(packed, dim=1).contiguous()
+    (panels,) = packed
+    return functional.pad(panels, (0, 0, 0, 0, 0, len(panels) % 2))
