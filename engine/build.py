@@ -44,49 +44,57 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     Raises:
         ConfigError: the model does not run here, or memory is too small for one request of full length.
     """
-    num_threads = config.num_threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(num_threads)
-    model, device = loaded.model, loaded.device
-    library = load_native(config.cache_dir) if device.type == "cpu" else None
-    if library is not None:
-        nativise(model, library, None if config.quantization == "none" else config.quantization)
-    elif config.quantization != "none":
-        raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++ or clang++)")
-    if device.type == "cpu":
-        stabilise(model)
+    torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
+    library = _make_exact(config, loaded)
     pool = _build_pool(config, loaded)
     attention = _build_attention(loaded, pool.block_size, library)
-    runner = ModelRunner(model, pool, attention)
-    scheduler = Scheduler(
-        BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-    )
     core = EngineCore(
-        scheduler=scheduler,
+        scheduler=Scheduler(
+            BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+        ),
         controller=FixedDraftLength(),
         drafter=_build_drafter(config),
-        runner=runner,
+        runner=ModelRunner(loaded.model, pool, attention),
         verifier=Verifier(Sampler(loaded.eos_token_ids)),
         end_token_ids=loaded.eos_token_ids,
     )
-    info = ModelInfo(
+    return core, _describe(config, loaded, name, pool, attention)
+
+
+def _make_exact(config: EngineConfig, loaded: LoadedModel) -> CDLL | None:
+    """Give a CPU model layers whose rows do not depend on their number; our C++, where it can be had."""
+    if loaded.device.type != "cpu":
+        return None
+    library = load_native(config.cache_dir)
+    if library is not None:
+        nativise(loaded.model, library, None if config.quantization == "none" else config.quantization)
+    elif config.quantization != "none":
+        raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++ or clang++)")
+    stabilise(loaded.model)
+    return library
+
+
+def _describe(
+    config: EngineConfig, loaded: LoadedModel, name: str, pool: KVPool, attention: AttentionBackend
+) -> ModelInfo:
+    return ModelInfo(
         name=name,
         source=loaded.name,
-        device=str(device),
+        device=str(loaded.device),
         dtype=str(loaded.dtype).removeprefix("torch."),
         quantization=config.quantization,
         attention=attention.name,
-        vocab_size=model.config.get_text_config().vocab_size,
+        vocab_size=loaded.model.config.get_text_config().vocab_size,
         max_model_len=loaded.max_model_len,
-        weights_bytes=num_bytes(model),
+        weights_bytes=num_bytes(loaded.model),
         kv_cache_bytes=pool.num_bytes,
         num_kv_tokens=(pool.num_blocks - 1) * pool.block_size,
         drafter=config.drafter,
         num_speculative_tokens=config.num_speculative_tokens if config.drafter != "none" else 0,
-        num_threads=num_threads,
+        num_threads=torch.get_num_threads(),
     )
-    return core, info
 
 
 def _build_drafter(config: EngineConfig) -> Drafter:

@@ -32,3 +32,7 @@ class QueueFull(DraftaheadError):
 
 class EngineUnavailable(DraftaheadError):
     """The engine loop has died or is draining; it takes no request any more."""
+
+
+class RemoteError(DraftaheadError):
+    """A server that is measured over HTTP cannot be reached, refused a request or broke off its answer."""

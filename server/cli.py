@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from engine.bench.options import BenchOptions
+from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt, load_prompts
 from engine.config import EngineConfig
 from engine.errors import ConfigError, DraftaheadError
-from server.cli_arguments import PROGRAM, bench_options, build_parser, engine_config, server_settings
+from server.cli_arguments import PROGRAM, build_parser, engine_config, server_settings
+from server.cli_bench_arguments import bench_options, server_options
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _EXIT_USAGE = 2
 _EXIT_FAILURE = 1
 _EXIT_INTERRUPTED = 130
+
+_REPORT_WIDTH = 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,37 +78,52 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    config, options = engine_config(arguments), bench_options(arguments)
+    config, options, server = engine_config(arguments), bench_options(arguments), server_options(arguments)
     prompts = load_prompts(arguments.prompts)
     _configure_logging("warning")
     from rich.console import Console
 
-    from engine.bench.report import describe_run, print_report, show_progress, write_json
+    from engine.bench.context import describe_run
+    from engine.bench.document import write_json
+    from engine.bench.page import write_html
+    from engine.bench.progress import show_progress
+    from engine.bench.table import print_report
 
     started_at = datetime.now().astimezone()
-    engine = _build_engine(config, name=None)
+    subject = server or _build_engine(config, name=None)
     with show_progress(Console(stderr=True)) as on_progress:
-        result = asyncio.run(_measure(engine, prompts, options, on_progress))
-    context = describe_run(engine.info, command=arguments.command_line, started_at=started_at)
-    print_report(result, context, Console())
+        result = asyncio.run(_measure(subject, prompts, options, on_progress))
+    context = describe_run(result.info, command=arguments.command_line, started_at=started_at)
+    screen = Console()
+    # where the lines go into a file or a pipe, nothing limits them
+    print_report(result, context, screen if screen.is_terminal else Console(width=_REPORT_WIDTH))
     if arguments.json:
         write_json(result, context, arguments.json)
+    if arguments.html:
+        write_html(result, context, arguments.html)
     return 0
 
 
 async def _measure(
-    engine: AsyncEngine,
+    subject: AsyncEngine | ServerOptions,
     prompts: list[BenchPrompt],
     options: BenchOptions,
     on_progress: Callable[[BenchProgress], None],
 ) -> BenchResult:
     from engine.bench.run import run_bench
 
-    await engine.start()
+    if isinstance(subject, ServerOptions):
+        from engine.bench.http_target import connect
+
+        async with connect(subject, options) as target:
+            return await run_bench(target, prompts, options, on_progress)
+    from engine.bench.engine_target import EngineTarget
+
+    await subject.start()
     try:
-        return await run_bench(engine, prompts, options, on_progress)
+        return await run_bench(EngineTarget(subject, options), prompts, options, on_progress)
     finally:
-        await engine.stop()
+        await subject.stop()
 
 
 def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:

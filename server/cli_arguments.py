@@ -13,10 +13,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from engine.bench.options import BenchOptions
-from engine.bench.prompts import TASKS
 from engine.config import Device, DrafterName, Dtype, EngineConfig, Quantization
 from engine.version import program_version
+from server.cli_bench_arguments import add_bench_arguments
 from server.settings import ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
@@ -62,7 +61,7 @@ def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
     )
 
     measuring = _add_command(commands, "bench", bench, "measure speculation against plain decoding")
-    _add_bench_arguments(measuring)
+    add_bench_arguments(measuring)
     _add_engine_arguments(measuring)
     # The second of two compared runs would find the prompts of the first.
     measuring.set_defaults(enable_prefix_caching=False)
@@ -83,12 +82,6 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
         unknown_fields=arguments.unknown_fields,
         max_choices_per_request=most,
     )
-
-
-def bench_options(arguments: argparse.Namespace) -> BenchOptions:
-    """Raises ``ConfigError`` as ``BenchOptions`` does."""
-    values = {field.name: getattr(arguments, field.name) for field in fields(BenchOptions)}
-    return BenchOptions(**values | {"tasks": tuple(arguments.tasks)})
 
 
 def parse_size(text: str) -> int:
@@ -170,29 +163,6 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     return group
 
 
-def _add_bench_arguments(parser: argparse.ArgumentParser) -> None:
-    default = BenchOptions()
-    group = parser.add_argument_group("measurement")
-    group.add_argument(
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="prompts as JSON lines in Spec-Bench's format (default: a small set of six tasks)",
-    )
-    group.add_argument(
-        "--tasks",
-        nargs="+",
-        choices=TASKS,
-        default=default.tasks,
-        metavar="TASK",
-        help=f"some of {', '.join(TASKS)} (default: all)",
-    )
-    for field, text in _BENCH_NUMBERS:
-        group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
-    group.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy")
-    group.add_argument("--json", type=Path, metavar="FILE", help="also write the whole result to this file")
-
-
 _CHOICES = (
     ("device", get_args(Device), "where to run"),
     ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
@@ -206,14 +176,6 @@ _NUMBERS = (
     ("max_num_seqs", "most sequences in one step"),
     ("max_num_batched_tokens", "most rows in one forward of the model"),
     ("max_num_waiting", "most requests in flight beyond those in one step; one more is refused"),
-)
-_BENCH_NUMBERS = (
-    ("limit_per_task", "most prompts of each task (default: all)"),
-    ("max_tokens", "most output tokens of a request"),
-    ("concurrency", "requests in flight"),
-    ("repeats", "how often everything is measured"),
-    ("seed", "names the noise where the temperature is not 0"),
-    ("num_warmup", "prompts run before anything is counted"),
 )
 
 

@@ -20,12 +20,13 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.bench.options import BenchOptions
+from engine.bench.options import BenchOptions, ServerOptions
 from engine.config import EngineConfig
 from engine.types import ModelInfo
 from server import cli
 from server.cli import main
-from server.cli_arguments import bench_options, build_parser, engine_config, parse_size, server_settings
+from server.cli_arguments import build_parser, engine_config, parse_size, server_settings
+from server.cli_bench_arguments import bench_options, server_options
 from server.cli_card import print_card
 from server.settings import ServerSettings
 from tests.small_folders import write_hugging_face_folder
@@ -80,19 +81,29 @@ class TestArguments:
 
     def test_bench_flags(self) -> None:
         words = (
-            "bench --tasks qa maths --limit-per-task 2 --max-tokens 3 --concurrency 4 --repeats 5 "
-            "--temperature 0.5 --seed 6 --num-warmup 7"
+            "bench --tasks qa maths --limit-per-task 2 --max-tokens 3 --concurrency 4 8 --repeats 5 "
+            "--temperature 0.5 --seed 6 --num-warmup 7 --ignore-eos"
         )
         assert bench_options(parse(*words.split())) == BenchOptions(
             tasks=("qa", "maths"),
             limit_per_task=2,
             max_tokens=3,
-            concurrency=4,
+            concurrency=(4, 8),
             repeats=5,
             temperature=0.5,
             seed=6,
             num_warmup=7,
+            ignore_eos=True,
         )
+        assert bench_options(parse("bench", "--request-rate", "1.5")) == BenchOptions(request_rate=1.5)
+        assert server_options(parse(*words.split())) is None
+
+    def test_flags_of_a_server_to_measure(self) -> None:
+        url = "http://host:80"
+        assert server_options(parse("bench", "--url", url)) == ServerOptions(url=url)
+        words = f"bench --url {url} --served-model m --endpoint chat"
+        expected = ServerOptions(url=url, served_model="m", endpoint="chat")
+        assert server_options(parse(*words.split())) == expected
 
     @pytest.mark.parametrize(
         ("text", "size"),
@@ -142,6 +153,13 @@ class TestRefusals:
             ("serve --host 203.0.113.7", "cannot listen on 203.0.113.7 port 8000"),
             ("bench --temperature 3", "temperature must lie between 0 and 2, not 3.0"),
             ("bench --prompts /no/such/file", "/no/such/file"),
+            ("bench --concurrency 1 0", "concurrency must be at least 1, not 0"),
+            ("bench --request-rate 1 --concurrency 1", "give no concurrency with it"),
+            ("bench --url host", "url must look like http://host:port, not 'host'"),
+            ("bench --url http://host --dtype float32 /models/one", "which model, dtype cannot change"),
+            ("bench --endpoint chat", "endpoint belongs to url"),
+            ("bench --served-model m", "served_model belongs to url"),
+            ("bench --url http://host --endpoint tea", "tea"),
         ],
     )
     def test_one_line_and_code_2(self, capsys: pytest.CaptureFixture[str], words: str, part: str) -> None:
@@ -314,14 +332,56 @@ def serve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     return serve
 
 
-def test_bench_measures_and_reports(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def bench(tmp_path: Path) -> list[str]:
+    """The words of a benchmark of one short prompt."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"question_id": 1, "category": "qa", "turns": ["the end of the"]}) + "\n")
-    written = tmp_path / "result.json"
-    words = ["bench", str(folder), "--prompts", str(prompts), "--tasks", "qa", "--max-tokens", "8"]
-    assert main([*words, "--num-warmup", "0", "--device", "cpu", "--threads", "1", "--json", str(written)]) == 0
+    return ["bench", "--prompts", str(prompts), "--tasks", "qa", "--max-tokens", "8", "--num-warmup", "0"]
+
+
+def test_bench_measures_and_reports(
+    folder: Path, tmp_path: Path, bench: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    written, page = tmp_path / "result.json", tmp_path / "result.html"
+    words = [*bench, "--device", "cpu", "--threads", "1", "--json", str(written), "--html", str(page)]
+    assert main([*words, "--concurrency", "1", "2", "--", str(folder)]) == 0
     assert "qa" in capsys.readouterr().out
-    assert json.loads(written.read_text())["context"]["command"].startswith(f"draftahead bench {folder}")
+    document = json.loads(written.read_text())
+    assert document["context"]["command"].startswith("draftahead bench --prompts ")
+    for load in document["loads"]:
+        split = load["overall"]["modes"]["speculative"]["step_split"]
+        assert sum(split["shares"].values()) == pytest.approx(1)
+    assert document["peak_rss_mib"] > 50
+    assert page.read_text("utf-8").count("<svg") == 2 * 4
+
+
+def test_bench_measures_our_own_server(
+    serve: Served, tmp_path: Path, bench: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "result.json"
+    words = [*bench, "--temperature", "1", "--seed", "3", "--ignore-eos", "--json", str(written)]
+    codes: list[int] = []
+    assert serve(lambda url: codes.append(main([*words, "--url", url])), "--no-prefix-caching") == 0
+    assert codes == [0]
+    assert "All 1 prompts gave the same text with and without speculation." in capsys.readouterr().out
+    document = json.loads(written.read_text())
+    assert document["server"]["model"] == "small"
+    modes = document["loads"][0]["overall"]["modes"]
+    assert list(modes) == ["plain", "speculative"]
+    assert modes["plain"]["num_drafts"] == 0
+    assert modes["plain"]["num_output_tokens"] == modes["speculative"]["num_output_tokens"] == 8
+
+
+def test_bench_says_in_one_line_why_a_server_failed(
+    serve: Served, bench: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    assert serve(lambda url: codes.append(main([*bench, "--url", url, "--served-model", "none"]))) == 0
+    assert codes == [1]
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("draftahead: error: ")]
+    assert "prompt 1 (qa) failed: " in error
+    assert "/v1/completions answered 404: " in error
 
 
 def test_the_readme_knows_every_option(capsys: pytest.CaptureFixture[str]) -> None:

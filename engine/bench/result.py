@@ -1,74 +1,77 @@
-"""What was measured, and the arithmetic from single requests to one row a task.
-
-Knows how each figure is defined. Refuses to know how requests are run and how rows are shown.
-"""
+"""The figures of a benchmark. Plain data: knows what each figure means, refuses to know how it comes about."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median, quantiles
 
+from engine.bench.load import Load
+from engine.bench.measurement import BenchMode
 from engine.bench.options import BenchOptions
-from engine.params import SpeculationMode
-from engine.types import ModelInfo, RequestMetrics
+from engine.bench.target import ServerInfo
+from engine.types import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of times in seconds, linear between neighbours."""
+
+    p50: float
+    p90: float
+    p99: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One counted request.
+class StepSplit:
+    """Where the time of the engine's steps goes.
 
     Attributes:
-        token_ids: its output.
-        ttft: seconds from handing it to the engine to the end of the step with its first token.
-        token_gaps: for each later token, in seconds, the time since the step before divided by the number of
-            tokens that came in its step.
-        metrics: the engine's own account.
+        num_steps: steps with a forward of the model.
+        seconds_per_step: mean of the phases' sum.
+        shares: for each phase its share of all steps' time, 0..1.
     """
 
-    prompt_id: int
-    token_ids: tuple[int, ...]
-    ttft: float
-    token_gaps: tuple[float, ...]
-    metrics: RequestMetrics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkRun:
-    """A chunk of prompts of one task, run once in one mode; ``seconds`` from first submission to last end."""
-
-    task: str
-    mode: SpeculationMode
-    repeat: int
-    seconds: float
-    measurements: tuple[Measurement, ...]
+    num_steps: int
+    seconds_per_step: float
+    shares: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeResult:
-    """The figures of one mode over all repeats. Times are seconds; None where no token had a gap.
+    """The figures of one mode over all repeats. Times are seconds; None where a figure was not told.
 
     Attributes:
         seconds: wall time, summed over the chunks.
         tokens_per_second: output tokens of all requests in flight together.
-        tokens_per_step: output tokens / steps of the requests that they belong to, prefill steps included.
+        ttft: time to first token.
+        itl: inter-token latency; None too where no token had a gap.
+        tokens_per_step: output tokens / steps that brought them to their request. Of the steps that read a prompt
+            only the last brings a token, so the others are not in it.
+        mean_acceptance_length, acceptance_rate: as in ``SpeculationStats``.
+        step_split: None too where no step ran.
+        num_cached_tokens: prompt tokens found in a prefix cache, as far as is told.
+        num_single_token: requests that ended with at most one token, and so have no inter-token latency.
+        num_without_usage: requests whose tokens are the number of chunks.
+        num_with_shared_gaps: requests whose tokens were shared out over the chunks by the length of the text.
     """
 
     num_requests: int
     num_output_tokens: int
     seconds: float
     tokens_per_second: float
-    ttft_p50: float
-    itl_p50: float | None
-    itl_p90: float | None
-    itl_p99: float | None
-    tokens_per_step: float
-    mean_acceptance_length: float
-    acceptance_rate: float
-    num_drafts: int
-    num_draft_tokens: int
-    num_accepted_tokens: int
+    ttft: Percentiles
+    itl: Percentiles | None
+    tokens_per_step: float | None
+    mean_acceptance_length: float | None
+    acceptance_rate: float | None
+    num_drafts: int | None
+    num_draft_tokens: int | None
+    num_accepted_tokens: int | None
+    step_split: StepSplit | None
+    num_cached_tokens: int
+    num_single_token: int
+    num_without_usage: int
+    num_with_shared_gaps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,22 +86,38 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """One row: both modes on the same prompts.
+    """One row: the same prompts in every mode.
 
     Attributes:
-        plain: without speculation, the matched run.
-        speculative: with the engine's own choice of drafts.
-        num_identical: prompts whose output was the same in every run, in both modes.
+        modes: in the order in which they are shown; ``PLAIN`` is the matched run of ``SPECULATIVE``.
+        speedup: None where there is nothing to compare.
+        num_identical: prompts whose output was the same in every run, in every mode; None if each ran only once.
         differing_prompt_ids: the others.
     """
 
     task: str
     num_prompts: int
-    plain: ModeResult
-    speculative: ModeResult
-    speedup: Speedup
-    num_identical: int
+    modes: Mapping[BenchMode, ModeResult]
+    speedup: Speedup | None
+    num_identical: int | None
     differing_prompt_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """Everything measured at one load.
+
+    Attributes:
+        tasks: in the order of ``TASKS``.
+        overall: all requests together, so that long answers weigh more.
+        itl_percentiles: for each mode the 1st to the 99th of the inter-token latency over all requests, in seconds;
+            empty where no token had a gap.
+    """
+
+    load: Load
+    tasks: tuple[TaskResult, ...]
+    overall: TaskResult
+    itl_percentiles: Mapping[BenchMode, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,86 +125,16 @@ class BenchResult:
     """A whole benchmark run.
 
     Attributes:
+        info: what was measured.
         uses_chat_template: False if at least one prompt went to the model as bare text.
-        tasks: in the order of ``TASKS``.
-        overall: all requests together, so that long answers weigh more.
+        differing_prompt_ids: prompts whose output was not the same in every run, whatever the mode and the load.
+        peak_rss_mib: most memory that the process of the engine held at once; None if not told.
     """
 
     options: BenchOptions
-    info: ModelInfo
+    info: ModelInfo | ServerInfo
     uses_chat_template: bool
-    tasks: tuple[TaskResult, ...]
-    overall: TaskResult
-
-
-def summarise(task: str, runs: Sequence[ChunkRun]) -> TaskResult:
-    """Add up runs that hold the same prompts in both modes; ``task`` is the name of the row."""
-    plain = [run for run in runs if run.mode is SpeculationMode.OFF]
-    speculative = [run for run in runs if run.mode is not SpeculationMode.OFF]
-    outputs: dict[int, set[tuple[int, ...]]] = defaultdict(set)
-    for run in runs:
-        for measurement in run.measurements:
-            outputs[measurement.prompt_id].add(measurement.token_ids)
-    differing = tuple(prompt_id for prompt_id, seen in outputs.items() if len(seen) > 1)
-    return TaskResult(
-        task=task,
-        num_prompts=len(outputs),
-        plain=_mode_result(plain),
-        speculative=_mode_result(speculative),
-        speedup=_speedup(plain, speculative),
-        num_identical=len(outputs) - len(differing),
-        differing_prompt_ids=differing,
-    )
-
-
-def _mode_result(runs: Sequence[ChunkRun]) -> ModeResult:
-    measurements = [measurement for run in runs for measurement in run.measurements]
-    drafts = [measurement.metrics.speculation for measurement in measurements]
-    num_drafts = sum(stats.num_drafts for stats in drafts)
-    num_draft_tokens = sum(stats.num_draft_tokens for stats in drafts)
-    num_accepted_tokens = sum(stats.num_accepted_tokens for stats in drafts)
-    num_output_tokens = _num_output_tokens(runs)
-    itl_p50, itl_p90, itl_p99 = _percentiles([gap for measurement in measurements for gap in measurement.token_gaps])
-    return ModeResult(
-        num_requests=len(measurements),
-        num_output_tokens=num_output_tokens,
-        seconds=sum(run.seconds for run in runs),
-        tokens_per_second=_tokens_per_second(runs),
-        ttft_p50=median(measurement.ttft for measurement in measurements),
-        itl_p50=itl_p50,
-        itl_p90=itl_p90,
-        itl_p99=itl_p99,
-        tokens_per_step=num_output_tokens / sum(measurement.metrics.num_steps for measurement in measurements),
-        mean_acceptance_length=1 + num_accepted_tokens / num_drafts if num_drafts else 1.0,
-        acceptance_rate=num_accepted_tokens / num_draft_tokens if num_draft_tokens else 0.0,
-        num_drafts=num_drafts,
-        num_draft_tokens=num_draft_tokens,
-        num_accepted_tokens=num_accepted_tokens,
-    )
-
-
-def _speedup(plain: Sequence[ChunkRun], speculative: Sequence[ChunkRun]) -> Speedup:
-    ratios = tuple(
-        _tokens_per_second([run for run in speculative if run.repeat == repeat])
-        / _tokens_per_second([run for run in plain if run.repeat == repeat])
-        for repeat in sorted({run.repeat for run in plain})
-    )
-    return Speedup(per_repeat=ratios, median=median(ratios), lowest=min(ratios), highest=max(ratios))
-
-
-def _tokens_per_second(runs: Sequence[ChunkRun]) -> float:
-    return _num_output_tokens(runs) / sum(run.seconds for run in runs)
-
-
-def _num_output_tokens(runs: Sequence[ChunkRun]) -> int:
-    return sum(len(measurement.token_ids) for run in runs for measurement in run.measurements)
-
-
-def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """The 50th, 90th and 99th, linear between neighbours."""
-    if not values:
-        return None, None, None
-    if len(values) == 1:  # ``quantiles`` takes two or more before Python 3.13
-        return values[0], values[0], values[0]
-    cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[89], cuts[98]
+    loads: tuple[LoadResult, ...]
+    num_prompts: int
+    differing_prompt_ids: tuple[int, ...]
+    peak_rss_mib: float | None

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from engine.bench.engine_target import EngineTarget
+from engine.bench.options import BenchOptions
+from engine.bench.prompts import BenchPrompt
+from engine.bench.result import BenchResult
+from engine.bench.run import BenchProgress, BenchTime, run_bench
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
@@ -25,6 +31,7 @@ class FakeClient:
         slowdown_per_request: added to the pace of each request; 0.05 makes the third take 10 % longer.
         differing: prompt texts that get another last token with speculation on.
         failing: prompt texts that end with an error after their first token.
+        crowd_differs: whether a request gets another first token if it was not alone when it began.
     """
 
     num_output_tokens: int = 9
@@ -35,14 +42,22 @@ class FakeClient:
     max_model_len: int = 2048
     differing: frozenset[str] = frozenset()
     failing: frozenset[str] = frozenset()
+    crowd_differs: bool = False
     now: float = 1000.0
     requests: list[GenerateRequest] = field(default_factory=list)
     in_flight: dict[str, GenerateRequest] = field(default_factory=dict)
     max_in_flight: int = 0
     modes_met: set[frozenset[SpeculationMode]] = field(default_factory=set)
+    sleeps: list[float] = field(default_factory=list)
+    listeners: list[Callable[[StepStats], None]] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
 
     @property
     def info(self) -> ModelInfo:
@@ -95,7 +110,23 @@ class FakeClient:
     def token_text(self, token_id: int) -> str:
         return str(token_id)
 
-    def subscribe(self, on_step: Callable[[StepStats], None]) -> None: ...
+    def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
+        self.listeners.append(on_step)
+
+
+async def run(
+    client: FakeClient,
+    prompts: Sequence[BenchPrompt],
+    on_progress: Callable[[BenchProgress], None] = lambda state: None,
+    **options: Any,
+) -> BenchResult:
+    """Measure ``client`` by its own clock, without a warm-up unless ``options`` ask for one."""
+    fields = {"tasks": ("chat", "maths"), "num_warmup": 0, **options}
+    bench_options = BenchOptions(**fields)
+    target = EngineTarget(client, bench_options, clock=client.clock)
+    return await run_bench(
+        target, prompts, bench_options, on_progress, bench_time=BenchTime(client.clock, client.sleep)
+    )
 
 
 class FakeStream:
@@ -118,6 +149,9 @@ class FakeStream:
         tokens = list(range(num_tokens))
         if not is_plain and self._text in client.differing:
             tokens[-1] += 1
+        await asyncio.sleep(0)  # the others begin too
+        if client.crowd_differs and len(client.in_flight) > 1:
+            tokens[0] += 1
         await self._step(PREFILL_SECONDS)
         yield RequestOutput(self._request.request_id, token_ids=tokens[:1], time=client.now)
         if self._text in client.failing:
@@ -149,4 +183,8 @@ class FakeStream:
 
     async def _step(self, seconds: float) -> None:
         await asyncio.sleep(0)
-        self._client.now += seconds * self._pace
+        seconds *= self._pace
+        self._client.now += seconds
+        for listener in self._client.listeners:
+            listener(StepStats(num_rows=1, forward_seconds=seconds * 3 / 4, verify_seconds=seconds / 4))
+            listener(StepStats())  # the load has changed, nothing ran
