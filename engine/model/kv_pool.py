@@ -29,6 +29,7 @@ class KVPool:
         self._data = torch.zeros(
             (num_layers, 2, num_blocks * block_size, num_kv_heads, head_dim), dtype=dtype, device=device
         )
+        self._layers = [(keys, values) for keys, values in self._data]
 
     @staticmethod
     def bytes_per_token(*, num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -40,8 +41,7 @@ class KVPool:
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one layer, each ``[num_slots, num_kv_heads, head_dim]``."""
-        keys, values = self._data[index]
-        return keys, values
+        return self._layers[index]
 
     def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store the rows of one forward.

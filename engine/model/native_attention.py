@@ -14,7 +14,7 @@ from engine.model.attention import AttentionOptions, AttentionShape
 from engine.model.forward_batch import ForwardBatch
 
 # Query rows of one sequence that share a pass over its keys; more would leave a thread idle sooner.
-_CHUNK_ROWS = 16
+_CHUNK_ROWS = 32
 # As in the C++, which is compiled for these.
 _HEAD_DIMS = frozenset({16, 32, 64, 80, 96, 128, 256})
 

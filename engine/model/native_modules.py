@@ -15,6 +15,7 @@ from torch import nn
 
 from engine.model.native_linear import DTYPES, NativeLinear
 from engine.model.native_norm import LANES, NativeNorm
+from engine.model.native_rotary import nativise_rotary
 from engine.model.quantisation import BLOCK, QuantisedType
 
 _JOINT_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -31,6 +32,7 @@ def nativise(model: nn.Module, library: ctypes.CDLL, to: QuantisedType | None = 
             ``int4`` the output layer is kept in 8 bits, as is the custom: it is the one whose errors are seen.
     """
     head = getattr(model, "get_output_embeddings", lambda: None)()
+    nativise_rotary(model, library)
     _Nativiser(library, to, head).replace_in(model)
     if to is not None:
         for parameter in model.parameters():  # not the buffers: frequencies of positions need all their digits

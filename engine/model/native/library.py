@@ -17,7 +17,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_SOURCES = ("linear.cpp", "norm.cpp", "paged_attention.cpp")
+_SOURCES = ("linear.cpp", "norm.cpp", "paged_attention.cpp", "rotary.cpp")
 _HEADER = "vectors.h"
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-Wno-psabi")
 _TIMEOUT_SECONDS = 120

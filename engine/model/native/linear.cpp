@@ -11,10 +11,6 @@
 
 #include "vectors.h"
 
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
-
 namespace {
 
 constexpr int PANEL = 2 * LANES;
@@ -27,9 +23,6 @@ constexpr int MOST_ROWS = 3;
 constexpr int MOST_QUANTISED_ROWS = MOST_ROWS * 2 / 3;  // three sums a row
 constexpr int AHEAD = 2048;  // bytes to fetch ahead
 
-// Two consecutive inputs of 16 outputs, as bfloat16, the first in the low half.
-typedef uint32_t pair_vec __attribute__((vector_size(LANES * sizeof(uint32_t))));
-
 struct Product {
     const void* rows;
     const void* panels;
@@ -39,37 +32,6 @@ struct Product {
     int64_t num_rows, row_stride, num_inputs, num_outputs;
     int64_t is_gated;
 };
-
-inline vec broadcast(float x) { return x - vec{}; }
-
-inline vec add_product(vec sum, vec a, vec b) {
-#ifdef __AVX512BF16__
-    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
-#else
-    return sum + a * b;
-#endif
-}
-
-inline vec add_products(vec sum, pair_vec weights, pair_vec inputs) {
-#ifdef __AVX512BF16__
-    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)inputs);
-#else
-    sum = add_product(sum, (vec)(weights << 16), (vec)(inputs << 16));
-    return add_product(sum, (vec)(weights & 0xFFFF0000u), (vec)(inputs & 0xFFFF0000u));
-#endif
-}
-
-inline pair_vec load_pairs(const void* p) {
-    pair_vec v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
-}
-
-inline pair_vec broadcast_pair(const bfloat16* p) {
-    uint32_t pair;
-    std::memcpy(&pair, p, sizeof pair);
-    return pair - pair_vec{};
-}
 
 template <int ROWS>
 struct Sums {

@@ -10,16 +10,14 @@ namespace {
 
 template <typename T>
 void normalise(const T* rows, const float* weight, T* output, int64_t num_rows, int64_t width, float epsilon) {
-    for (int64_t row = 0; row < num_rows; ++row, rows += width, output += width) {
+#pragma omp parallel for if (num_rows > 64)
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const T* from = rows + row * width;
+        T* to = output + row * width;
         vec squares = {};
-        for (int64_t i = 0; i < width; i += LANES) {
-            const vec x = load(rows + i);
-            squares += x * x;
-        }
-        float sum = 0.0f;
-        for (int lane = 0; lane < LANES; ++lane) sum += squares[lane];
-        const float factor = 1.0f / std::sqrt(sum / width + epsilon);
-        for (int64_t i = 0; i < width; i += LANES) store(output + i, load(rows + i) * factor * load(weight + i));
+        for (int64_t i = 0; i < width; i += LANES) squares = add_product(squares, load(from + i), load(from + i));
+        const float factor = 1.0f / std::sqrt(sum_of(squares) / width + epsilon);
+        for (int64_t i = 0; i < width; i += LANES) store(to + i, load(from + i) * factor * load(weight + i));
     }
 }
 

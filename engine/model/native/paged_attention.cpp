@@ -1,8 +1,9 @@
 // Paged attention for CPUs: each query row reads the keys of its sequence block by block, in order of position, with a
 // running softmax in float32.
 //
-// A row's bits depend on its own query and keys alone. Every sum has a fixed order: over the head dimension by lanes and
-// then a fixed tree, over keys by position. How many rows, sequences or threads there are decides only who does the work.
+// A row's bits depend on its own query and keys alone. Every sum has a fixed order: over the head dimension in two sums of
+// every other one, over keys by position within fixed parts of a context, whose results are merged from first to last.
+// How many rows, sequences or threads there are decides only who does the work.
 //
 // Plain C interface, so that it compiles in a second without any header of torch.
 
@@ -13,7 +14,9 @@
 
 namespace {
 
-constexpr int KEY_TILE = 32;  // keys between two updates of the running softmax
+constexpr int KEY_TILE = 32;   // keys between two updates of the running softmax
+constexpr int KEY_PART = 128;  // keys whose softmax is computed by itself, and then merged with that of the keys before
+constexpr int FEW_TASKS = 16;  // below this the parts of a context are shared out among threads
 
 struct Shape {
     int64_t num_heads, num_kv_heads, head_dim, block_size, table_width;
@@ -25,128 +28,249 @@ struct Shape {
 // A run of rows of one sequence: rows first_row .. first_row + num_rows - 1, at consecutive positions.
 struct Chunk {
     int32_t sequence, first_row, num_rows, first_position;
+
+    int64_t last_position() const { return first_position + num_rows - 1; }
 };
 
-// Keys and values of KEY_TILE positions for one key head. Keys are transposed, so that scores need no sum across lanes.
+// Sixteen keys at a time with their dimensions across, so that scores need no sum across lanes.
+template <int DIMS, typename T>
+struct Keys;
+
 template <int DIMS>
+struct Keys<DIMS, float> {
+    float of[DIMS * LANES][KEY_TILE];
+
+    void fill(const float* const (&from)[KEY_TILE], int num_keys) {
+        for (int first = 0; first < num_keys; first += LANES)
+            for (int d = 0; d < DIMS; ++d) {
+                vec rows[LANES];
+                for (int i = 0; i < LANES; ++i) rows[i] = load(from[first + i] + d * LANES);
+                transpose(rows);
+                for (int i = 0; i < LANES; ++i) store(of[d * LANES + i] + first, rows[i]);
+            }
+    }
+
+    vec score(const float* query, int first) const {
+        vec even = {}, odd = {};
+        for (int e = 0; e < DIMS * LANES; e += 2) {
+            even = add_product(even, load(of[e] + first), broadcast(query[e]));
+            odd = add_product(odd, load(of[e + 1] + first), broadcast(query[e + 1]));
+        }
+        return even + odd;
+    }
+};
+
+template <int DIMS>
+struct Keys<DIMS, bfloat16> {
+    uint32_t of[DIMS * LANES / 2][KEY_TILE];
+
+    void fill(const bfloat16* const (&from)[KEY_TILE], int num_keys) {
+        for (int first = 0; first < num_keys; first += LANES)
+            for (int p = 0; p < DIMS * LANES / 2; p += LANES) {
+                // Sixteen pairs, or the last eight, whose neighbours are not looked at.
+                const int64_t num_bytes = p + LANES <= DIMS * LANES / 2 ? sizeof(pair_vec) : sizeof(pair_vec) / 2;
+                pair_vec rows[LANES] = {};
+                for (int i = 0; i < LANES; ++i) std::memcpy(&rows[i], from[first + i] + 2 * p, num_bytes);
+                transpose(rows);
+                for (int i = 0; i < LANES && p + i < DIMS * LANES / 2; ++i)
+                    std::memcpy(of[p + i] + first, &rows[i], sizeof rows[i]);
+            }
+    }
+
+    vec score(const bfloat16* query, int first) const {
+        vec even = {}, odd = {};
+        for (int p = 0; p < DIMS * LANES / 2; p += 2) {
+            even = add_products(even, load_pairs(of[p] + first), broadcast_pair(query + 2 * p));
+            odd = add_products(odd, load_pairs(of[p + 1] + first), broadcast_pair(query + 2 * p + 2));
+        }
+        return even + odd;
+    }
+};
+
+// Keys and values of KEY_TILE positions for one key head.
+template <int DIMS, typename T>
 struct Tile {
-    float keys[DIMS * LANES][KEY_TILE];
+    Keys<DIMS, T> keys;
     vec values[KEY_TILE][DIMS];
 
-    template <typename T>
     void fill(const T* all_keys, const T* all_values, const int32_t* table, int64_t start, int64_t last_position,
               int64_t kv_head, const Shape& shape) {
-        for (int j = 0; j < KEY_TILE && start + j <= last_position; ++j) {
-            const int64_t position = start + j;
+        const int num_keys = last_position - start < KEY_TILE ? last_position - start + 1 : KEY_TILE;
+        const T* from[KEY_TILE];
+        for (int j = 0; j < KEY_TILE; ++j) {
+            // Beyond the last key the last one again: its score is masked.
+            const int64_t position = start + (j < num_keys ? j : num_keys - 1);
             const int64_t slot = table[position / shape.block_size] * shape.block_size + position % shape.block_size;
             const int64_t offset = (slot * shape.num_kv_heads + kv_head) * shape.head_dim;
-            for (int d = 0; d < DIMS; ++d) {
-                const vec key = load(all_keys + offset + d * LANES);
-                for (int lane = 0; lane < LANES; ++lane) keys[d * LANES + lane][j] = key[lane];
-                values[j][d] = load(all_values + offset + d * LANES);
-            }
+            from[j] = all_keys + offset;
+            for (int d = 0; d < DIMS; ++d) values[j][d] = load(all_values + offset + d * LANES);
         }
+        keys.fill(from, num_keys);
     }
 };
 
-// One query head of one row on its way over the keys.
-template <int DIMS>
-struct Walker {
-    float query[DIMS * LANES];
-    vec output[DIMS];
-    float peak, total;
-    int64_t first_key, last_key;
+// By how much what was seen under one peak counts under another.
+inline float decay_of(float peak, float new_peak) {
+    if (peak == new_peak) return 1.0f;
+    return peak == -INFINITY ? 0.0f : std::exp(peak - new_peak);
+}
 
-    template <typename T>
-    void start(const T* q, int64_t position, const Shape& shape) {
-        for (int d = 0; d < DIMS; ++d) {
-            store(query + d * LANES, load(q + d * LANES) * shape.scale);
-            output[d] = vec{};
-        }
-        peak = -INFINITY;
-        total = 0.0f;
-        last_key = position;
-        first_key = shape.window > 0 && position >= shape.window ? position - shape.window + 1 : 0;
+// The softmax over some keys, as far as it can be told without the others.
+template <int DIMS>
+struct Partial {
+    vec output[DIMS] = {};
+    float peak = -INFINITY, total = 0.0f;
+
+    void add(const Partial& later) {
+        if (later.peak == -INFINITY) return;
+        const float new_peak = later.peak > peak ? later.peak : peak;
+        const float decay = decay_of(peak, new_peak), later_decay = decay_of(later.peak, new_peak);
+        for (int d = 0; d < DIMS; ++d) output[d] = output[d] * decay + later.output[d] * later_decay;
+        total = total * decay + later.total * later_decay;
+        peak = new_peak;
     }
+};
+
+// One query head of one row on its way over the keys of a part.
+template <int DIMS, typename T>
+struct Walker {
+    const T* query;
+    int64_t first_key, last_key;
+    Partial<DIMS> seen;
 
     // Never inlined: one piece of code for every row, whatever a compiler makes of it.
-    __attribute__((noinline)) void visit(const Tile<DIMS>& tile, int64_t tile_start, const Shape& shape) {
+    __attribute__((noinline)) void visit(const Tile<DIMS, T>& tile, int64_t tile_start, const Shape& shape) {
         float scores[KEY_TILE];
         const float tile_peak = score(tile, tile_start, shape, scores);
         if (tile_peak == -INFINITY) return;
-        const float new_peak = tile_peak > peak ? tile_peak : peak;
-        const float decay = peak == -INFINITY ? 0.0f : std::exp(peak - new_peak);
-        for (int j = 0; j < KEY_TILE; j += LANES) store(scores + j, exp_of_negative(load(scores + j) - new_peak));
-
-        vec sums[DIMS];
-        for (int d = 0; d < DIMS; ++d) sums[d] = output[d] * decay;
-        float tile_total = 0.0f;
-        const int64_t last = last_key - tile_start;
-        for (int j = 0; j < KEY_TILE && j <= last; ++j) {
-            tile_total += scores[j];
-            for (int d = 0; d < DIMS; ++d) sums[d] += scores[j] * tile.values[j][d];
+        const float new_peak = tile_peak > seen.peak ? tile_peak : seen.peak;
+        const float decay = decay_of(seen.peak, new_peak);
+        vec weights = {};
+        for (int j = 0; j < KEY_TILE; j += LANES) {
+            const vec w = exp_of_negative(load(scores + j) - new_peak);
+            weights += w;
+            store(scores + j, w);
         }
-        for (int d = 0; d < DIMS; ++d) output[d] = sums[d];
-        total = total * decay + tile_total;
-        peak = new_peak;
+        vec sums[DIMS];
+        for (int d = 0; d < DIMS; ++d) sums[d] = seen.output[d] * decay;
+        for (int j = 0; j < KEY_TILE; ++j)
+            for (int d = 0; d < DIMS; ++d) sums[d] = add_product(sums[d], tile.values[j][d], broadcast(scores[j]));
+        for (int d = 0; d < DIMS; ++d) seen.output[d] = sums[d];
+        seen.total = seen.total * decay + sum_of(weights);
+        seen.peak = new_peak;
     }
 
     // Scores of a tile, -inf where the row may not look; the largest.
-    float score(const Tile<DIMS>& tile, int64_t tile_start, const Shape& shape, float* scores) const {
-        vec even[KEY_TILE / LANES] = {}, odd[KEY_TILE / LANES] = {};
-        for (int e = 0; e < DIMS * LANES; e += 2)
-            for (int v = 0; v < KEY_TILE / LANES; ++v) {
-                even[v] += query[e] * load(tile.keys[e] + v * LANES);
-                odd[v] += query[e + 1] * load(tile.keys[e + 1] + v * LANES);
-            }
-        for (int v = 0; v < KEY_TILE / LANES; ++v) store(scores + v * LANES, even[v] + odd[v]);
-        float largest = -INFINITY;
-        for (int j = 0; j < KEY_TILE; ++j) {
-            const int64_t position = tile_start + j;
-            if (position < first_key || position > last_key)
-                scores[j] = -INFINITY;
-            else if (shape.softcap > 0)
-                scores[j] = shape.softcap * std::tanh(scores[j] / shape.softcap);
-            largest = scores[j] > largest ? scores[j] : largest;
-        }
-        return largest;
+    float score(const Tile<DIMS, T>& tile, int64_t tile_start, const Shape& shape, float* scores) const {
+        for (int j = 0; j < KEY_TILE; j += LANES) store(scores + j, tile.keys.score(query, j) * shape.scale);
+        if (shape.softcap > 0)
+            for (int j = 0; j < KEY_TILE; ++j) scores[j] = shape.softcap * std::tanh(scores[j] / shape.softcap);
+        for (int j = 0; tile_start + j < first_key && j < KEY_TILE; ++j) scores[j] = -INFINITY;
+        for (int j = KEY_TILE - 1; tile_start + j > last_key && j >= 0; --j) scores[j] = -INFINITY;
+        vec largest = load(scores);
+        for (int j = LANES; j < KEY_TILE; j += LANES) largest = larger(largest, load(scores + j));
+        return largest_of(largest);
     }
 };
 
-// All rows of the chunk and all query heads that share one key head pass over its keys together.
 template <int DIMS, typename T>
-void attend_chunk(const T* query, const T* keys, const T* values, T* output, const int32_t* block_tables,
-                  const Chunk& chunk, int64_t kv_head, const Shape& shape) {
-    const int64_t group = shape.num_heads / shape.num_kv_heads;
-    const int64_t last_position = chunk.first_position + chunk.num_rows - 1;
-    const int32_t* table = block_tables + chunk.sequence * shape.table_width;
-    std::vector<Walker<DIMS>> walkers(chunk.num_rows * group);
-    for (int64_t i = 0; i < static_cast<int64_t>(walkers.size()); ++i) {
-        const int64_t row = i / group, head = kv_head * group + i % group;
-        walkers[i].start(query + (chunk.first_row + row) * shape.query_row_stride + head * shape.query_head_stride,
-                         chunk.first_position + row, shape);
+struct Attention {
+    const T *query, *keys, *values;
+    T* output;
+    const int32_t* block_tables;
+    const Chunk* chunks;
+    int64_t num_chunks;
+    const Shape& shape;
+
+    int64_t group() const { return shape.num_heads / shape.num_kv_heads; }
+
+    // All rows of a chunk and all query heads that share a key head.
+    std::vector<Walker<DIMS, T>> walkers(const Chunk& chunk, int64_t kv_head) const {
+        std::vector<Walker<DIMS, T>> all(chunk.num_rows * group());
+        for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
+            const int64_t row = i / group(), head = kv_head * group() + i % group();
+            const int64_t position = chunk.first_position + row;
+            all[i].query = query + (chunk.first_row + row) * shape.query_row_stride + head * shape.query_head_stride;
+            all[i].first_key = shape.window > 0 && position >= shape.window ? position - shape.window + 1 : 0;
+            all[i].last_key = position;
+        }
+        return all;
     }
-    Tile<DIMS> tile = {};  // finite everywhere: what lies beyond the last key is multiplied by 0
-    for (int64_t start = walkers[0].first_key / KEY_TILE * KEY_TILE; start <= last_position; start += KEY_TILE) {
-        tile.fill(keys, values, table, start, last_position, kv_head, shape);
-        for (Walker<DIMS>& walker : walkers)
-            if (walker.last_key >= start) walker.visit(tile, start, shape);
+
+    // Pass over the keys of one part together.
+    void visit_part(std::vector<Walker<DIMS, T>>& all, const Chunk& chunk, int64_t kv_head, int64_t part) const {
+        const int32_t* table = block_tables + chunk.sequence * shape.table_width;
+        const int64_t end = (part + 1) * KEY_PART < chunk.last_position() + 1 ? (part + 1) * KEY_PART
+                                                                              : chunk.last_position() + 1;
+        Tile<DIMS, T> tile;
+        for (int64_t start = part * KEY_PART; start < end; start += KEY_TILE) {
+            if (start + KEY_TILE <= all[0].first_key) continue;
+            tile.fill(keys, values, table, start, chunk.last_position(), kv_head, shape);
+            for (Walker<DIMS, T>& walker : all)
+                if (walker.last_key >= start) walker.visit(tile, start, shape);
+        }
     }
-    for (int64_t i = 0; i < static_cast<int64_t>(walkers.size()); ++i) {
-        const int64_t row = chunk.first_row + i / group, head = kv_head * group + i % group;
+
+    void write(const Partial<DIMS>& whole, const Chunk& chunk, int64_t kv_head, int64_t i) const {
+        const int64_t row = chunk.first_row + i / group(), head = kv_head * group() + i % group();
         T* out = output + (row * shape.num_heads + head) * shape.head_dim;
-        for (int d = 0; d < DIMS; ++d) store(out + d * LANES, walkers[i].output[d] / walkers[i].total);
+        for (int d = 0; d < DIMS; ++d) store(out + d * LANES, whole.output[d] / whole.total);
     }
-}
+
+    // A thread takes all parts of its task, one after the other.
+    void run_whole_tasks() const {
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t task = 0; task < num_chunks * shape.num_kv_heads; ++task) {
+            const Chunk& chunk = chunks[task / shape.num_kv_heads];
+            const int64_t kv_head = task % shape.num_kv_heads;
+            std::vector<Walker<DIMS, T>> all = walkers(chunk, kv_head);
+            std::vector<Partial<DIMS>> wholes(all.size());
+            for (int64_t part = all[0].first_key / KEY_PART; part <= chunk.last_position() / KEY_PART; ++part) {
+                for (Walker<DIMS, T>& walker : all) walker.seen = {};
+                visit_part(all, chunk, kv_head, part);
+                for (size_t i = 0; i < all.size(); ++i) wholes[i].add(all[i].seen);
+            }
+            for (size_t i = 0; i < all.size(); ++i) write(wholes[i], chunk, kv_head, i);
+        }
+    }
+
+    // Threads share the parts; they are merged in the same order as above, and so to the same bits.
+    void run_parts(int64_t num_parts) const {
+        const int64_t num_tasks = num_chunks * shape.num_kv_heads;
+        std::vector<std::vector<Walker<DIMS, T>>> done(num_tasks * num_parts);
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t i = 0; i < num_tasks * num_parts; ++i) {
+            const int64_t task = i / num_parts, part = i % num_parts;
+            const Chunk& chunk = chunks[task / shape.num_kv_heads];
+            if (part * KEY_PART > chunk.last_position()) continue;
+            done[i] = walkers(chunk, task % shape.num_kv_heads);
+            visit_part(done[i], chunk, task % shape.num_kv_heads, part);
+        }
+        for (int64_t task = 0; task < num_tasks; ++task)
+            for (size_t i = 0; i < done[task * num_parts].size(); ++i) {
+                Partial<DIMS> whole;
+                for (int64_t part = 0; part < num_parts; ++part)
+                    if (i < done[task * num_parts + part].size()) whole.add(done[task * num_parts + part][i].seen);
+                write(whole, chunks[task / shape.num_kv_heads], task % shape.num_kv_heads, i);
+            }
+    }
+
+    void run() const {
+        int64_t num_parts = 1;
+        for (int64_t i = 0; i < num_chunks; ++i)
+            num_parts = chunks[i].last_position() / KEY_PART + 1 > num_parts ? chunks[i].last_position() / KEY_PART + 1
+                                                                             : num_parts;
+        if (num_parts > 1 && num_chunks * shape.num_kv_heads < FEW_TASKS)
+            run_parts(num_parts);
+        else
+            run_whole_tasks();
+    }
+};
 
 template <int DIMS, typename T>
 void attend(const T* query, const T* keys, const T* values, T* output, const int32_t* block_tables,
             const Chunk* chunks, int64_t num_chunks, const Shape& shape) {
-    const int64_t num_tasks = num_chunks * shape.num_kv_heads;
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t task = 0; task < num_tasks; ++task)
-        attend_chunk<DIMS>(query, keys, values, output, block_tables, chunks[task / shape.num_kv_heads],
-                           task % shape.num_kv_heads, shape);
+    Attention<DIMS, T>{query, keys, values, output, block_tables, chunks, num_chunks, shape}.run();
 }
 
 // The head dimension as a constant keeps a row's sums in registers.

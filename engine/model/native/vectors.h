@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 namespace {
 
 constexpr int LANES = 16;
@@ -12,6 +16,8 @@ constexpr int LANES = 16;
 typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t ivec __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef uint16_t half_vec __attribute__((vector_size(LANES * sizeof(uint16_t))));
+// Sixteen times two consecutive bfloat16, the first in the low half.
+typedef uint32_t pair_vec __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
 struct bfloat16 {
     uint16_t bits;
@@ -37,6 +43,76 @@ inline void store(bfloat16* p, vec v) {
     const ivec rounded = bits + 0x7FFF + ((bits >> 16) & 1);  // to nearest, ties to even; no NaN comes here
     const half_vec h = __builtin_convertvector((rounded >> 16) & 0xFFFF, half_vec);
     std::memcpy(p, &h, sizeof h);
+}
+
+inline vec broadcast(float x) { return x - vec{}; }
+
+inline vec add_product(vec sum, vec a, vec b) {
+#ifdef __AVX512BF16__
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#else
+    return sum + a * b;
+#endif
+}
+
+inline vec add_products(vec sum, pair_vec weights, pair_vec inputs) {
+#ifdef __AVX512BF16__
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)inputs);
+#else
+    sum = add_product(sum, (vec)(weights << 16), (vec)(inputs << 16));
+    return add_product(sum, (vec)(weights & 0xFFFF0000u), (vec)(inputs & 0xFFFF0000u));
+#endif
+}
+
+inline pair_vec load_pairs(const void* p) {
+    pair_vec v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+inline pair_vec broadcast_pair(const bfloat16* p) {
+    uint32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return pair - pair_vec{};
+}
+
+// In a fixed order, each half onto the other.
+inline float sum_of(vec v) {
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int lane = 0; lane < width; ++lane) v[lane] += v[lane + width];
+    return v[0];
+}
+
+inline vec larger(vec a, vec b) {
+    const ivec is_first = a > b;
+    return (vec)(((ivec)a & is_first) | ((ivec)b & ~is_first));
+}
+
+inline float largest_of(vec v) {
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int lane = 0; lane < width; ++lane) v[lane] = v[lane] > v[lane + width] ? v[lane] : v[lane + width];
+    return v[0];
+}
+
+#ifdef __clang__
+#define DRAFTAHEAD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define DRAFTAHEAD_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, ivec{__VA_ARGS__})
+#endif
+
+// Rows become columns, in four rounds of dealing two halves of the rows into each other.
+template <typename V>
+inline void transpose(V (&rows)[LANES]) {
+    for (int round = 0; round < 4; ++round) {
+        V dealt[LANES];
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; ++i) {
+            const V a = rows[i], b = rows[i + LANES / 2];
+            dealt[2 * i] = DRAFTAHEAD_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            dealt[2 * i + 1] = DRAFTAHEAD_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        for (int i = 0; i < LANES; ++i) rows[i] = dealt[i];
+    }
 }
 
 // e^x for x <= 0; 0 below -87. Cody-Waite reduction, then the Taylor terms that float32 can tell apart.
