@@ -15,12 +15,13 @@ from engine.model.cuda_attention import open_varlen_attention
 from engine.model.kv_pool import KVPool
 from engine.model.loading import LoadedModel, num_bytes
 from engine.model.memory import choose_kv_bytes, out_of_memory_explained
-from engine.model.native.library import load_native
 from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.tiled_attention import TiledAttention
+from engine.native.library import load_native
+from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
@@ -57,7 +58,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
         controller=FixedDraftLength(),
         drafter=_build_drafter(config),
         runner=ModelRunner(loaded.model, pool, attention),
-        verifier=Verifier(Sampler(loaded.eos_token_ids)),
+        verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=loaded.eos_token_ids,
     )
     return core, _describe(config, loaded, name, pool, attention)

@@ -7,7 +7,7 @@ from ctypes import CDLL
 import pytest
 
 from engine.config import EngineConfig
-from engine.model.native.library import load_native
+from engine.native.library import load_native
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -25,6 +25,7 @@ from engine.model.kv_pool import KVPool
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, kv_shape
 from engine.model.tiled_attention import TiledAttention
+from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
@@ -101,6 +102,7 @@ def build_core(
     *,
     drafter: Drafter | None = None,
     attention: AttentionBackend | None = None,
+    native_draw: NativeDraw | None = None,
     num_blocks: int = 256,
     block_size: int = 4,
     max_num_seqs: int = 16,
@@ -128,7 +130,7 @@ def build_core(
         controller=FixedDraftLength(),
         drafter=drafter or NullDrafter(),
         runner=ModelRunner(model, pool, attention or TiledAttention()),
-        verifier=Verifier(Sampler(end_token_ids)),
+        verifier=Verifier(Sampler(end_token_ids, native_draw)),
         end_token_ids=end_token_ids,
     )
 

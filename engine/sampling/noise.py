@@ -1,7 +1,7 @@
 """The noise of sampling, named and not drawn: a pure function of (seed, output index, token id).
 
 There is no generator state anywhere, so the same token gets the same noise whatever was drafted, in whatever batch, and
-however often the request was preempted. This is the only file that makes noise.
+however often the request was preempted. The C++ that draws on the CPU makes the same noise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def gumbel_noise(keys: Seq[tuple[int, int]], vocab_size: int, device: torch.devi
     ``g = -log(-log(1 - u))`` with ``u = (x + 1/2) / 2^31``. Large noise, the kind that wins, belongs to small ``u``,
     where float32 is fine-grained; ``log1p`` keeps it so.
     """
-    words = torch.tensor([_key_words(seed, t) for seed, t in keys], dtype=torch.int64, device=device)
+    words = torch.tensor([[_signed32(w) for w in key_words(*key)] for key in keys], dtype=torch.int64, device=device)
     low, high = words.to(torch.int32).unbind(1)
     x = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
     x = _mix32(x * -1640531535 + low.unsqueeze(1))  # 0x9E3779B1, an odd constant: distinct ids stay distinct
@@ -37,10 +37,10 @@ def gumbel_noise(keys: Seq[tuple[int, int]], vocab_size: int, device: torch.devi
     return u.neg_().log1p_().neg_().log_().neg_()
 
 
-def _key_words(seed: int, output_index: int) -> tuple[int, int]:
-    """Two 32-bit words, as signed integers, that depend on every bit of seed and index."""
+def key_words(seed: int, output_index: int) -> tuple[int, int]:
+    """Two 32-bit words that depend on every bit of seed and index."""
     key = mix64(mix64(seed) + output_index)
-    return _signed32(key & _MASK32), _signed32(key >> 32)
+    return key & _MASK32, key >> 32
 
 
 def _signed32(word: int) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate
+from engine.sampling.native_draw import NativeDraw
 from engine.sampling.noise import gumbel_noise
 from engine.types import TokenLogprob
 
@@ -26,10 +27,15 @@ class ScoreRow(NamedTuple):
 
 
 class Sampler:
-    """Stateless; knows which tokens end an output."""
+    """Stateless; knows which tokens end an output.
 
-    def __init__(self, end_token_ids: frozenset[int]) -> None:
+    Args:
+        native: draws sampled rows in the place of torch, on the CPU.
+    """
+
+    def __init__(self, end_token_ids: frozenset[int], native: NativeDraw | None = None) -> None:
         self._end_token_ids = end_token_ids
+        self._native = native
 
     def sample(
         self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]
@@ -63,14 +69,24 @@ class Sampler:
         """Rows with temperature or adjustments; ``logits`` is theirs alone and may be changed."""
         adjust(logits, rows, self._end_token_ids)
         hot = [i for i, row in enumerate(rows) if row.params.temperature > 0]
+        tokens = logits.argmax(dim=-1)
         if hot:
             index = torch.tensor(hot, device=logits.device)
-            keys = [(rows[i].params.seed, rows[i].output_index) for i in hot]
-            noise = gumbel_noise(keys, logits.shape[1], logits.device)
-            temperatures = torch.tensor([rows[i].params.temperature for i in hot], device=logits.device)
-            kept = torch.stack([truncate(logits[i], rows[i].params) for i in hot])
-            logits[index] = kept + noise.mul_(temperatures.unsqueeze(1))
-        return logits.argmax(dim=-1)
+            draw = self._native.draw if self._native else draw_slowly
+            tokens[index] = draw(logits[index], [rows[i] for i in hot])
+        return tokens
+
+
+def draw_slowly(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+    """The tokens of sampled rows, in torch and on any device: the reference.
+
+    Args:
+        logits: float32 ``[len(rows), vocab_size]``, adjusted.
+    """
+    noise = gumbel_noise([(row.params.seed, row.output_index) for row in rows], logits.shape[1], logits.device)
+    temperatures = torch.tensor([row.params.temperature for row in rows], device=logits.device)
+    kept = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
+    return (kept + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
 
 
 def _num_top(row: SamplingRow | ScoreRow) -> int | None:

@@ -21,6 +21,7 @@ from engine.model.native_modules import nativise
 from engine.model.quantisation import QuantisedType
 from engine.model.row_stable import stabilise
 from engine.model.runner import attention_shape
+from engine.sampling.native_draw import NativeDraw
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.suffix import SuffixDrafter
@@ -255,6 +256,7 @@ def test_with_other_architectures_and_formats(
     dtype, is_native, quantised = FORMATS[form]
     model = make_model().to(dtype)
     attention: AttentionBackend | None = None
+    draw = NativeDraw(native_library) if is_native else None
     if is_native:
         nativise(model, native_library, quantised)
         attention = open_native_attention(attention_shape(model, block_size=4), native_library)
@@ -262,7 +264,7 @@ def test_with_other_architectures_and_formats(
     stabilise(model)
 
     def core(drafter: Drafter, **sizes: int) -> EngineCore:
-        return build_core(model, drafter=drafter, attention=attention, **sizes)
+        return build_core(model, drafter=drafter, attention=attention, native_draw=draw, **sizes)
 
     alone = {name: answer_of(run(core(NullDrafter()), [request_for(name)])[name]) for name in REQUESTS}
     for kind, length in (("none", 0), ("suffix", 8), ("random", 4), ("oracle", 4)):

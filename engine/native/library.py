@@ -17,7 +17,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-_SOURCES = ("linear.cpp", "norm.cpp", "paged_attention.cpp", "rotary.cpp")
+_SOURCES = ("draw.cpp", "linear.cpp", "norm.cpp", "paged_attention.cpp", "rotary.cpp")
 _HEADER = "vectors.h"
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-Wno-psabi")
 _TIMEOUT_SECONDS = 120
@@ -29,7 +29,7 @@ def load_native(cache_dir: Path) -> ctypes.CDLL | None:
     if compiler is None:
         logger.warning("no C++ compiler found: the model runs in plain torch, which is slower")
         return None
-    folder = resources.files("engine.model.native")
+    folder = resources.files("engine.native")
     texts = b"\0".join((folder / name).read_bytes() for name in (*_SOURCES, _HEADER))
     path = cache_dir.expanduser() / "native" / f"{_fingerprint(texts, compiler)}.so"
     try:

@@ -1,0 +1,68 @@
+"""Tokens of sampled rows on the CPU through our C++: truncation without sorting, noise only where it can win.
+
+The law is that of ``truncate`` and ``gumbel_noise``, which stay the reference; the last digits of the noise differ.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence as Seq
+
+import torch
+
+from engine.sampling.logits import SamplingRow
+from engine.sampling.noise import key_words
+
+
+class _Draw(ctypes.Structure):
+    """Mirrors ``Draw`` of the C++."""
+
+    _fields_ = (
+        ("logits", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("vocab_size", "top_k", "token")),
+        *((name, ctypes.c_uint32) for name in ("key_low", "key_high")),
+        *((name, ctypes.c_float) for name in ("temperature", "top_p", "min_p")),
+    )
+
+
+class NativeDraw:
+    """Draws what ``Sampler`` draws."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._draw = library.draftahead_draw
+        self._noise = library.draftahead_noise
+
+    def draw(self, logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+        """
+        Args:
+            logits: float32 ``[len(rows), vocab_size]``, adjusted, contiguous.
+
+        Returns:
+            int64 ``[len(rows)]``.
+        """
+        draws = (_Draw * len(rows))(*(_describe(logits[i], row) for i, row in enumerate(rows)))
+        self._draw(draws, ctypes.c_int64(len(rows)))
+        return torch.tensor([draw.token for draw in draws])
+
+    def noise(self, key: tuple[int, int], vocab_size: int) -> torch.Tensor:
+        """float32 ``[vocab_size]``; see ``gumbel_noise``."""
+        low, high = key_words(*key)
+        noise = torch.empty(vocab_size)
+        draw = _Draw(vocab_size=vocab_size, key_low=low, key_high=high)
+        self._noise(ctypes.byref(draw), ctypes.c_void_p(noise.data_ptr()))
+        return noise
+
+
+def _describe(logits: torch.Tensor, row: SamplingRow) -> _Draw:
+    params = row.params
+    low, high = key_words(params.seed, row.output_index)
+    return _Draw(
+        logits=logits.data_ptr(),
+        vocab_size=len(logits),
+        top_k=params.top_k,
+        key_low=low,
+        key_high=high,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        min_p=params.min_p,
+    )
