@@ -19,14 +19,14 @@ from engine.types import FinishReason, TokenLogprob
 
 @dataclass(frozen=True)
 class Size:
-    """How much of the default model a comparison takes: forty prompts in full, enough to see a fault otherwise."""
+    """How much of the default model a comparison takes."""
 
     num_prompts: int
     num_tokens: int
     num_tokens_against_transformers: int
 
 
-SIZES = {"quick": Size(12, 16, 40), "full": Size(40, 20, 128)}
+SIZES = {"quick": Size(40, 16, 40), "full": Size(40, 20, 128)}
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,24 @@ SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0},
 }
-# Every other parameter takes its turn on each of several prompts.
-VARIED: list[dict[str, object]] = [
-    {"temperature": 0.0, "repetition_penalty": 1.3},
-    {"temperature": 1.0, "frequency_penalty": 0.8, "presence_penalty": 0.4},
-    {"temperature": 0.0, "logit_bias": {28: -100.0, 30: 4.0}},
-    {"temperature": 1.0, "top_p": 0.8},
-    {"temperature": 1.0, "min_p": 0.05},
-    {"temperature": 0.7, "top_k": 20, "top_p": 0.95},
-    {"temperature": 0.0, "stop": ("e a", ". ", "\n\n")},
-    {"temperature": 0.0, "frequency_penalty": -1.5, "logprobs": 3},
-]
+VARIED: dict[str, dict[str, object]] = {
+    "repetition": {"temperature": 0.0, "repetition_penalty": 1.3},
+    "penalties": {"temperature": 1.0, "frequency_penalty": 0.8, "presence_penalty": 0.4},
+    "logit_bias": {"temperature": 0.0, "logit_bias": {28: -100.0, 30: 4.0}},
+    "top_p": {"temperature": 1.0, "top_p": 0.8},
+    "min_p": {"temperature": 1.0, "min_p": 0.05},
+    "top_k": {"temperature": 0.7, "top_k": 20, "top_p": 0.95},
+    "stop": {"temperature": 0.0, "stop": ("e a", ". ", "\n\n")},
+    "repeating": {"temperature": 0.0, "frequency_penalty": -1.5, "logprobs": 3},
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In full every parameter meets every prompt; otherwise each takes its turn on some of them."""
+    if "case" in metafunc.fixturenames:
+        is_full = metafunc.config.getoption("--exactness") == "full"
+        names = [*SETTINGS, *(VARIED if is_full else ["varied"])]
+        metafunc.parametrize("case", names, indirect=True, scope="module")
 
 
 class Case:
@@ -65,9 +72,10 @@ class Case:
         return run(self._model.engine(**engine), sequences, num_at_once=num_at_once)
 
 
-@pytest.fixture(scope="module", params=[*SETTINGS, "varied"])
+@pytest.fixture(scope="module")
 def case(request: pytest.FixtureRequest, real_model: RealModel, size: Size) -> Case:
-    settings = VARIED if request.param == "varied" else [SETTINGS[request.param]]
+    name: str = request.param
+    settings = list(VARIED.values()) if name == "varied" else [(SETTINGS | VARIED)[name]]
     return Case(real_model, size, settings)
 
 
