@@ -19,6 +19,7 @@ from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
+from engine.model.thread_count import choose_num_threads
 from engine.model.tiled_attention import TiledAttention
 from engine.native.library import load_native
 from engine.sampling.native_draw import NativeDraw
@@ -49,6 +50,9 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
     library = _make_exact(config, loaded)
     pool = _build_pool(config, loaded)
     attention = _build_attention(loaded, pool.block_size, library)
+    runner = ModelRunner(loaded.model, pool, attention)
+    if library is not None and config.num_threads is None:
+        choose_num_threads(runner.forward_nothing, torch.get_num_threads())
     core = EngineCore(
         scheduler=Scheduler(
             BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
@@ -57,7 +61,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
         ),
         controller=FixedDraftLength(),
         drafter=_build_drafter(config),
-        runner=ModelRunner(loaded.model, pool, attention),
+        runner=runner,
         verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=loaded.eos_token_ids,
     )

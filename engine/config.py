@@ -40,7 +40,8 @@ class EngineConfig:
         max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
         drafter: who proposes drafts; ``none`` is plain decoding.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
-        num_threads: CPU threads for the forward, at most one for every core this process may use; None is as many.
+        num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
+            trial at the start finds fastest.
         cache_dir: where converted models are kept.
     """
 

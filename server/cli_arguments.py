@@ -149,7 +149,7 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         dest="num_threads",
         type=int,
         metavar="N",
-        help="CPU threads for the model (default: every core this process may use)",
+        help="CPU threads for the model (default: what a trial at the start finds fastest)",
     )
     group.add_argument(
         "--kv-cache-memory",

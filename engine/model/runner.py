@@ -41,6 +41,7 @@ class ModelRunner:
 
     def _run(self, batch: ForwardBatch) -> torch.Tensor:
         attention = PagedAttention(batch, self._pool, self._backend)
+        torch.get_num_threads()  # makes the number known to OpenMP in this thread too, should it be a new one
         with torch.inference_mode():
             output = self._model(
                 input_ids=batch.input_ids.unsqueeze(0),
@@ -54,10 +55,14 @@ class ModelRunner:
         assert attention.num_calls == num_layers, "a layer went around the paged attention"
         return logits
 
+    def forward_nothing(self) -> None:
+        """One row into the null block: a step of plain decoding as far as its time goes."""
+        self._run(null_batch(self._device))
+
     def _try_out(self) -> None:
-        """One forward into the null block, so that an unsupported model fails at start and not at the first request."""
+        """So that an unsupported model fails at start and not at the first request."""
         try:
-            self._run(null_batch(self._device))
+            self.forward_nothing()
         except Exception as error:  # whatever foreign code does not like about the way it is called
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             raise ConfigError(
