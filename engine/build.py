@@ -37,11 +37,14 @@ _DEFAULT_BLOCK_SIZE = {"cpu": 16, "cuda": 256}
 _BYTES_PER_LOGIT = 2 + 4 + 4 + 4 + 8 + 8
 
 
-def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[EngineCore, ModelInfo]:
+def build_engine(
+    config: EngineConfig, loaded: LoadedModel, name: str, *, drafter: Drafter | None = None
+) -> tuple[EngineCore, ModelInfo]:
     """An engine ready to step, and what to tell of it.
 
     Args:
         name: what clients call the model.
+        drafter: in the place of the configured one.
 
     Raises:
         ConfigError: the model does not run here, or memory is too small for one request of full length.
@@ -60,7 +63,7 @@ def build_engine(config: EngineConfig, loaded: LoadedModel, name: str) -> tuple[
             max_num_batched_tokens=config.max_num_batched_tokens,
         ),
         controller=FixedDraftLength(),
-        drafter=_build_drafter(config),
+        drafter=drafter or _build_drafter(config),
         runner=runner,
         verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=loaded.eos_token_ids,

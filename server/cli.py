@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, 2 if it could not start as asked, 1 if it failed later, 130 if it was interrupted.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = build_parser(serve=_serve, bench=_bench).parse_args(words)
+    arguments = build_parser(serve=_serve, bench=_bench, steps=_steps).parse_args(words)
     arguments.command_line = shlex.join([PROGRAM, *words])
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
@@ -101,6 +101,23 @@ def _bench(arguments: argparse.Namespace) -> int:
         write_json(result, context, arguments.json)
     if arguments.html:
         write_html(result, context, arguments.html)
+    return 0
+
+
+def _steps(arguments: argparse.Namespace) -> int:
+    config = engine_config(arguments)
+    _configure_logging("warning")
+    from rich.console import Console
+
+    from engine.bench.steps_run import run_steps
+    from server.cli_card import show_loading
+
+    with show_loading() as progress:
+        table = run_steps(
+            config, progress, row_counts=arguments.rows, num_steps=arguments.steps, temperature=arguments.temperature
+        )
+    screen = Console()
+    (screen if screen.is_terminal else Console(width=_REPORT_WIDTH)).print(table)
     return 0
 
 

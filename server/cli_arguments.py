@@ -15,7 +15,7 @@ from typing import NoReturn, get_args
 
 from engine.config import Device, DrafterName, Dtype, EngineConfig, Quantization
 from engine.version import program_version
-from server.cli_bench_arguments import add_bench_arguments
+from server.cli_bench_arguments import add_bench_arguments, add_steps_arguments
 from server.settings import ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
@@ -43,7 +43,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
+def build_parser(*, serve: Command, bench: Command, steps: Command) -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen command is ``run`` of what it parses."""
     parser = _Parser(
         prog=PROGRAM, description="An OpenAI-compatible inference server built around exact speculative decoding."
@@ -65,6 +65,11 @@ def build_parser(*, serve: Command, bench: Command) -> argparse.ArgumentParser:
     _add_engine_arguments(measuring)
     # The second of two compared runs would find the prompts of the first.
     measuring.set_defaults(enable_prefix_caching=False)
+
+    timing = _add_command(commands, "steps", steps, "measure what a step costs, by its number of rows")
+    add_steps_arguments(timing)
+    _add_engine_arguments(timing)
+    timing.set_defaults(enable_prefix_caching=False)
     return parser
 
 

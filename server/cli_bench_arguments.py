@@ -23,6 +23,16 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
+def add_steps_arguments(parser: argparse.ArgumentParser) -> None:
+    """Everything about timed steps but the engine."""
+    group = parser.add_argument_group("measurement")
+    group.add_argument(
+        "--rows", type=int, nargs="+", metavar="N", default=[1, 8, 16, 32], help="rows of a step (default: 1 8 16 32)"
+    )
+    group.add_argument("--steps", type=int, metavar="N", default=20, help="timed steps of each kind")
+    group.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+
+
 def bench_options(arguments: argparse.Namespace) -> BenchOptions:
     """Raises ``ConfigError`` as ``BenchOptions`` does."""
     values = {field.name: getattr(arguments, field.name) for field in fields(BenchOptions)}

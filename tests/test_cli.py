@@ -38,7 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parse(*words: str) -> argparse.Namespace:
-    return build_parser(serve=lambda arguments: 0, bench=lambda arguments: 0).parse_args(words)
+    return build_parser(serve=lambda arguments: 0, bench=lambda arguments: 0, steps=lambda arguments: 0).parse_args(
+        words
+    )
 
 
 class TestArguments:
@@ -151,6 +153,9 @@ class TestRefusals:
             ("serve --port 0 /no/such/folder", "no model at /no/such/folder"),
             ("serve --host a..b", "cannot listen on a..b port 8000"),
             ("serve --host 203.0.113.7", "cannot listen on 203.0.113.7 port 8000"),
+            ("steps --rows 1 0", "rows must be at least 1, not 0"),
+            ("steps --steps 0", "steps must be at least 1, not 0"),
+            ("steps --temperature -1", "temperature must lie between 0 and 2, not -1.0"),
             ("bench --temperature 3", "temperature must lie between 0 and 2, not 3.0"),
             ("bench --prompts /no/such/file", "/no/such/file"),
             ("bench --concurrency 1 0", "concurrency must be at least 1, not 0"),

@@ -74,8 +74,8 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
         model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     check_suitable(model_config, name)
     max_model_len = _resolve_max_model_len(config, model_config)
-    device = _resolve_device(config)
-    dtype = _resolve_dtype(config, device)
+    device = resolve_device(config)
+    dtype = resolve_dtype(config, device)
     # Quantising starts from the numbers of the file, not from rounded ones.
     stored_dtype = dtype if config.quantization == "none" else torch.float32
     _check_memory(name, folder, device, stored_dtype)
@@ -149,14 +149,16 @@ def _resolve_max_model_len(config: EngineConfig, model_config: PretrainedConfig)
     return config.max_model_len
 
 
-def _resolve_device(config: EngineConfig) -> torch.device:
+def resolve_device(config: EngineConfig) -> torch.device:
+    """The configured device, or for ``auto`` the best there is. Raises ``ConfigError`` if it is not there."""
     has_cuda = torch.cuda.is_available()
     if config.device == "cuda" and not has_cuda:
         raise ConfigError("device is cuda, but there is no CUDA device that torch can use")
     return torch.device("cuda", 0) if has_cuda and config.device != "cpu" else torch.device("cpu")
 
 
-def _resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
+    """The configured type of weights, or for ``auto`` the one that suits the hardware."""
     if config.quantization != "none":
         return _dtype_beside_quantised(config, device)
     if config.dtype != "auto":
