@@ -79,7 +79,7 @@ def _make_exact(config: EngineConfig, loaded: LoadedModel) -> CDLL | None:
     if library is not None:
         nativise(loaded.model, library, None if config.quantization == "none" else config.quantization)
     elif config.quantization != "none":
-        raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++ or clang++)")
+        raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++)")
     stabilise(loaded.model)
     return library
 

@@ -78,7 +78,7 @@ def load_model(config: EngineConfig, progress: Progress) -> LoadedModel:
     dtype = resolve_dtype(config, device)
     # Quantising starts from the numbers of the file, not from rounded ones.
     stored_dtype = dtype if config.quantization == "none" else torch.float32
-    _check_memory(name, folder, device, stored_dtype)
+    _check_memory(name, folder, device, stored_dtype, model_config)
     progress(f"loading {name}", 0.0)
     tokenizer = _load_tokenizer(folder, name, model_config)
     progress(f"loading {name}", 0.3)
@@ -186,9 +186,15 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
         return False
 
 
-def _check_memory(name: str, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
+def _check_memory(
+    name: str, folder: Path, device: torch.device, dtype: torch.dtype, model_config: PretrainedConfig
+) -> None:
     with _explained(f"cannot read the weights of the model {name}"):
-        needed = sum(_num_weights(path) for path in _weight_files(folder)) * dtype.itemsize
+        num_weights = sum(_num_weights(path) for path in _weight_files(folder))
+    text_config = model_config.get_text_config()
+    if device.type == "cpu" and text_config.tie_word_embeddings:
+        num_weights += text_config.vocab_size * text_config.hidden_size  # the output layer is packed for itself
+    needed = num_weights * dtype.itemsize
     available = available_bytes(device)
     if needed > available:
         raise ConfigError(

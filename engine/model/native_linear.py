@@ -16,6 +16,7 @@ from engine.model.quantisation import BLOCK, QuantisedType, pack_blocks, quantis
 
 PANEL = 32  # outputs packed together, as in the C++
 DTYPES = (torch.float32, torch.bfloat16)
+_OUTPUTS_AT_ONCE = 4096  # whole panels
 
 
 class _Product(ctypes.Structure):
@@ -65,6 +66,8 @@ class NativeLinear(nn.Module):
         Args:
             input: ``[..., in_features]``.
         """
+        if input.dtype is not self._dtype:
+            raise TypeError(f"a product of {self._dtype} was given rows of {input.dtype}")
         rows = input.reshape(-1, self.in_features)
         if rows.stride(1) != 1:
             rows = rows.contiguous()
@@ -84,6 +87,44 @@ class NativeLinear(nn.Module):
         )
         self._multiply(ctypes.byref(product))
         return output
+
+
+class JointProjection(nn.Module):
+    """One product for several layers that are called one after the other with the same rows, in one thread.
+
+    Args:
+        linear: all their outputs, one layer's after the other's.
+        widths: outputs of each.
+    """
+
+    def __init__(self, linear: NativeLinear, widths: list[int]) -> None:
+        super().__init__()
+        self._linear = linear
+        self._widths = widths
+        self._input: torch.Tensor | None = None
+        self._parts: tuple[torch.Tensor, ...] = ()
+
+    def part(self, index: int, input: torch.Tensor) -> torch.Tensor:
+        """The outputs of one layer, ``[..., widths[index]]``."""
+        if input is not self._input:
+            self._parts = self._linear(input).split(self._widths, dim=-1)
+            self._input = input
+        part = self._parts[index]
+        if index == len(self._widths) - 1:  # nobody asks again: the rows need not be kept
+            self._input, self._parts = None, ()
+        return part
+
+
+class JointPart(nn.Module):
+    """One layer of a joint projection."""
+
+    def __init__(self, joint: JointProjection, index: int) -> None:
+        super().__init__()
+        self._joint = joint
+        self._index = index
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self._joint.part(self._index, input)
 
 
 def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:
@@ -108,8 +149,13 @@ def pack(weights: Seq[torch.Tensor]) -> torch.Tensor:
 
 def pack_quantised(weights: Seq[torch.Tensor], to: QuantisedType) -> torch.Tensor:
     """The same for blocks: two packed panels of 16 make one of 32, of two weights one each."""
-    packed = [pack_blocks(quantise(weight, to)) for weight in weights]
+    packed = [_pack_in_slices(weight, to) for weight in weights]
     if len(packed) == 2:
         return torch.stack(packed, dim=1).contiguous()
     (panels,) = packed
     return functional.pad(panels, (0, 0, 0, 0, 0, len(panels) % 2))
+
+
+def _pack_in_slices(weight: torch.Tensor, to: QuantisedType) -> torch.Tensor:
+    """A few outputs at a time, as quantising takes many times the memory of its result."""
+    return torch.cat([pack_blocks(quantise(part, to)) for part in weight.split(_OUTPUTS_AT_ONCE)])

@@ -23,6 +23,7 @@ class NativeNorm(nn.Module):
     def __init__(self, library: ctypes.CDLL, weight: torch.Tensor, epsilon: float, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("_weight", weight.detach().float().contiguous(), persistent=False)
+        self._dtype = dtype
         self._epsilon = ctypes.c_float(epsilon)
         self._normalise = getattr(library, f"draftahead_normalise_{str(dtype).removeprefix('torch.')}")
 
@@ -31,6 +32,8 @@ class NativeNorm(nn.Module):
         Args:
             input: ``[..., width]``.
         """
+        if input.dtype is not self._dtype:
+            raise TypeError(f"a norm of {self._dtype} was given rows of {input.dtype}")
         rows = input.contiguous()
         output = torch.empty_like(rows)
         width = len(self._weight)

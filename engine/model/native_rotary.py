@@ -38,7 +38,7 @@ class NativeRotary:
     """
 
     def __init__(self, library: ctypes.CDLL, original: Rotate) -> None:
-        self._original = original
+        self.original = original
         self._rotate = {
             torch.float32: library.draftahead_rotate_float32,
             torch.bfloat16: library.draftahead_rotate_bfloat16,
@@ -56,7 +56,8 @@ class NativeRotary:
             The two turned, in their own shapes.
         """
         if more or options or not (self._serves(q, cos, sin) and self._serves(k, cos, sin)):
-            return self._original(q, k, cos, sin, *more, **options)
+            return self.original(q, k, cos, sin, *more, **options)
+        cos, sin = cos.contiguous(), sin.contiguous()
         return self._turn(q, cos, sin), self._turn(k, cos, sin)
 
     def _serves(self, rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
@@ -69,8 +70,6 @@ class NativeRotary:
             and len(rows) == 1
             and rows.shape[3] % (2 * _LANES) == 0
             and rows.stride(3) == 1
-            and cos.is_contiguous()
-            and sin.is_contiguous()
         )
 
     def _turn(self, rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Weights in blocks of 32 inputs with a scale each: 8-bit numbers, or 4-bit numbers with an offset.
 
 The formats are GGUF's Q8_0 and Q4_1, and Q4_0 is a Q4_1 whose offset is -8 scales. Weights that were in one of these
-before come out as they were, bit for bit; any others are rounded to nearest.
+before come out as they were, bit for bit, wherever a block uses its full range; any others are rounded to nearest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Literal
 
 import torch
 from torch.nn import functional
+
+from engine.errors import ConfigError
 
 BLOCK = 32
 PANEL = 16  # outputs packed together, as in the C++
@@ -44,9 +46,15 @@ def quantise(weight: torch.Tensor, to: QuantisedType) -> QuantisedWeight:
     """
     Args:
         weight: float32 ``[out_features, in_features]``, the inputs a multiple of ``BLOCK``.
+
+    Raises:
+        ConfigError: a scale is beyond float16.
     """
     blocks = weight.detach().float().unflatten(1, (-1, BLOCK))
-    return _to_8_bits(blocks) if to == "int8" else _to_4_bits(blocks)
+    quantised = _to_8_bits(blocks) if to == "int8" else _to_4_bits(blocks)
+    if not quantised.dequantise().isfinite().all():
+        raise ConfigError(f"weights as large as {float(weight.abs().max()):g} cannot be quantised to {to}")
+    return quantised
 
 
 def _to_8_bits(blocks: torch.Tensor) -> QuantisedWeight:
@@ -102,7 +110,7 @@ def pack_blocks(weight: QuantisedWeight) -> torch.Tensor:
         parts.append(_panels(weight.offsets).view(torch.uint8))
         # [..., eight inputs, output, even or odd, which pair]: the four pairs share 16 bits
         nibbles = numbers.unflatten(-1, (-1, 4, 2)).permute(0, 1, 3, 2, 5, 4).to(torch.int32)
-        words = (nibbles << torch.tensor([0, 4, 8, 12])).sum(-1).to(torch.uint16)
+        words = (nibbles << torch.tensor([0, 4, 8, 12], dtype=torch.int32)).sum(-1).to(torch.uint16)
         parts.append(words.flatten(2).contiguous().view(torch.uint8))
     return torch.cat(parts, dim=2)
 

@@ -89,13 +89,14 @@ struct Token {
 // The tokens kept are the best ones up to a last one.
 class Truncation {
 public:
-    explicit Truncation(const Draw& draw) : draw_(draw), weights_((draw.vocab_size + LANES - 1) / LANES * LANES) {
-        vec best = broadcast(-INFINITY);
-        for (int64_t i = 0; i < draw.vocab_size; i += LANES) best = larger(best, load_logits(draw, i));
-        const float peak = largest_of(best), temperature = std::max(draw.temperature, 1.17549435e-38f);
+    // peak: the largest logit, finite.
+    Truncation(const Draw& draw, float peak)
+        : draw_(draw), weights_((draw.vocab_size + LANES - 1) / LANES * LANES) {
+        const float temperature = std::max(draw.temperature, 1.17549435e-38f);
         for (int64_t i = 0; i < draw.vocab_size; i += LANES)
             store(weights_.data() + i, exp_of_negative((load_logits(draw, i) - peak) / temperature));
         for (int64_t i = 0; i < draw.vocab_size; ++i) {
+            if (!(weights_[i] > 0)) weights_[i] = 0;  // of a logit that is no number
             counts_[bucket(weights_[i])] += 1;
             masses_[bucket(weights_[i])] += weights_[i];
         }
@@ -193,6 +194,21 @@ int64_t best_of(const Draw& draw, Token last) {
     return token;
 }
 
+int64_t best_logit(const Draw& draw) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < draw.vocab_size; ++i)
+        if (draw.logits[i] > draw.logits[best] || !(draw.logits[best] == draw.logits[best])) best = i;
+    return best;
+}
+
+int64_t token_of(const Draw& draw) {
+    if (draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0) return best_of(draw, {-INFINITY, draw.vocab_size});
+    const int64_t best = best_logit(draw);
+    const float peak = draw.logits[best];
+    // Beside an infinite one no other counts, and where all are forbidden none does.
+    return std::isfinite(peak) ? best_of(draw, Truncation(draw, peak).last_kept()) : best;
+}
+
 }  // namespace
 
 extern "C" {
@@ -200,21 +216,7 @@ extern "C" {
 void draftahead_draw(void* all, int64_t num_draws) {
     Draw* draws = static_cast<Draw*>(all);
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < num_draws; ++i) {
-        Draw& draw = draws[i];
-        const bool is_cut = draw.top_k > 0 || draw.top_p < 1 || draw.min_p > 0;
-        draw.token = best_of(draw, is_cut ? Truncation(draw).last_kept() : Token{-INFINITY, draw.vocab_size});
-    }
-}
-
-// The noise of the tokens 0 to vocab_size - 1.
-void draftahead_noise(const void* draw, float* to) {
-    const Draw& wanted = *static_cast<const Draw*>(draw);
-    const ivec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t first = 0; first < wanted.vocab_size; first += LANES) {
-        const vec g = noise((uvec)(lanes + static_cast<int32_t>(first)), wanted);
-        for (int lane = 0; lane < LANES && first + lane < wanted.vocab_size; ++lane) to[first + lane] = g[lane];
-    }
+    for (int64_t i = 0; i < num_draws; ++i) draws[i].token = token_of(draws[i]);
 }
 
 }  // extern "C"

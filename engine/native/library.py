@@ -19,15 +19,15 @@ logger = logging.getLogger(__name__)
 
 _SOURCES = ("draw.cpp", "linear.cpp", "norm.cpp", "paged_attention.cpp", "rotary.cpp")
 _HEADER = "vectors.h"
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-Wno-psabi")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-ffp-contract=off", "-Wno-psabi")
 _TIMEOUT_SECONDS = 120
 
 
 def load_native(cache_dir: Path) -> ctypes.CDLL | None:
     """The compiled library; None, with one line in the log that says why, where it cannot be had."""
-    compiler = shutil.which("g++") or shutil.which("clang++")
+    compiler = shutil.which("g++")
     if compiler is None:
-        logger.warning("no C++ compiler found: the model runs in plain torch, which is slower")
+        logger.warning("no g++ found: the model runs in plain torch, which is slower")
         return None
     folder = resources.files("engine.native")
     texts = b"\0".join((folder / name).read_bytes() for name in (*_SOURCES, _HEADER))
@@ -77,6 +77,7 @@ def _compile(compiler: str, sources: Path, path: Path) -> None:
             list(pool.map(_run, commands))
         partial = Path(folder) / path.name
         _run([compiler, "-shared", *map(str, objects), *_openmp_of_torch(), "-o", str(partial)])
+        ctypes.CDLL(str(partial))  # what cannot be loaded must not be kept
         partial.rename(path)  # whole or not at all, whoever else compiles at the same time
 
 

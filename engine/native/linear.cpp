@@ -1,13 +1,11 @@
 // Products of rows with packed weights: y = x W^T + b, and silu(x G^T) * (x U^T) in one pass.
 //
-// An output's bits depend on its own row and weights alone: the sum runs over the inputs in ascending order, in one
-// register, however many rows there are. How many rows share a pass over the weights decides only how often they are read.
+// An output's bits depend on its own row and weights alone: the sum runs over the inputs in ascending order, of quantised
+// weights block by block, however many rows there are. How many rows share a pass over the weights decides only how often they are read.
 //
 // Weights are packed into panels of 32 outputs. Within a panel, step after step over the inputs, lie the weights of all
 // 32 outputs, so that a pass reads memory from end to end; quantised ones first of 16, then of the other 16. A gated
 // product has 16 outputs of G and 16 of U in a panel.
-
-#include <cmath>
 
 #include "vectors.h"
 
@@ -237,9 +235,8 @@ void finish(const Sums<ROWS>& sums, int64_t first_row, int64_t panel, const Prod
     }
 }
 
-// Never inlined: one piece of code for a number of rows, wherever they stand.
 template <class Format, int ROWS>
-__attribute__((noinline)) void multiply_rows(int64_t first_row, int64_t panel, const Product& product) {
+DRAFTAHEAD_ONE_COPY void multiply_rows(int64_t first_row, int64_t panel, const Product& product) {
     typedef typename Format::element T;
     const T* rows = static_cast<const T*>(product.rows) + first_row * product.row_stride;
     const char* weights = static_cast<const char*>(product.panels) + panel * Format::panel_bytes(product.num_inputs);

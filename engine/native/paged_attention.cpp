@@ -2,11 +2,12 @@
 // running softmax in float32.
 //
 // A row's bits depend on its own query and keys alone. Every sum has a fixed order: over the head dimension in two sums of
-// every other one, over keys by position within fixed parts of a context, whose results are merged from first to last.
+// every other one (of pairs, in bfloat16), over keys by position within fixed parts of a context, whose results are merged from first to last.
 // How many rows, sequences or threads there are decides only who does the work.
 //
 // Plain C interface, so that it compiles in a second without any header of torch.
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int KEY_TILE = 32;   // keys between two updates of the running softmax
 constexpr int KEY_PART = 128;  // keys whose softmax is computed by itself, and then merged with that of the keys before
-constexpr int FEW_TASKS = 16;  // below this the parts of a context are shared out among threads
+constexpr int FEW_TASKS = 16;  // below this the parts of a context are shared out among threads,
+constexpr int64_t MOST_BYTES = 16 << 20;  // if what they hold meanwhile is no more than this
 
 struct Shape {
     int64_t num_heads, num_kv_heads, head_dim, block_size, table_width;
@@ -121,7 +123,7 @@ struct Partial {
     vec output[DIMS] = {};
     float peak = -INFINITY, total = 0.0f;
 
-    void add(const Partial& later) {
+    DRAFTAHEAD_ONE_COPY void add(const Partial& later) {
         if (later.peak == -INFINITY) return;
         const float new_peak = later.peak > peak ? later.peak : peak;
         const float decay = decay_of(peak, new_peak), later_decay = decay_of(later.peak, new_peak);
@@ -138,8 +140,7 @@ struct Walker {
     int64_t first_key, last_key;
     Partial<DIMS> seen;
 
-    // Never inlined: one piece of code for every row, whatever a compiler makes of it.
-    __attribute__((noinline)) void visit(const Tile<DIMS, T>& tile, int64_t tile_start, const Shape& shape) {
+    DRAFTAHEAD_ONE_COPY void visit(const Tile<DIMS, T>& tile, int64_t tile_start, const Shape& shape) {
         float scores[KEY_TILE];
         const float tile_peak = score(tile, tile_start, shape, scores);
         if (tile_peak == -INFINITY) return;
@@ -153,7 +154,8 @@ struct Walker {
         }
         vec sums[DIMS];
         for (int d = 0; d < DIMS; ++d) sums[d] = seen.output[d] * decay;
-        for (int j = 0; j < KEY_TILE; ++j)
+        const int64_t num_seen = std::min<int64_t>(KEY_TILE, last_key - tile_start + 1);
+        for (int64_t j = 0; j < num_seen; ++j)
             for (int d = 0; d < DIMS; ++d) sums[d] = add_product(sums[d], tile.values[j][d], broadcast(scores[j]));
         for (int d = 0; d < DIMS; ++d) seen.output[d] = sums[d];
         seen.total = seen.total * decay + sum_of(weights);
@@ -200,8 +202,7 @@ struct Attention {
     // Pass over the keys of one part together.
     void visit_part(std::vector<Walker<DIMS, T>>& all, const Chunk& chunk, int64_t kv_head, int64_t part) const {
         const int32_t* table = block_tables + chunk.sequence * shape.table_width;
-        const int64_t end = (part + 1) * KEY_PART < chunk.last_position() + 1 ? (part + 1) * KEY_PART
-                                                                              : chunk.last_position() + 1;
+        const int64_t end = std::min((part + 1) * KEY_PART, chunk.last_position() + 1);
         Tile<DIMS, T> tile;
         for (int64_t start = part * KEY_PART; start < end; start += KEY_TILE) {
             if (start + KEY_TILE <= all[0].first_key) continue;
@@ -256,11 +257,13 @@ struct Attention {
     }
 
     void run() const {
-        int64_t num_parts = 1;
-        for (int64_t i = 0; i < num_chunks; ++i)
-            num_parts = chunks[i].last_position() / KEY_PART + 1 > num_parts ? chunks[i].last_position() / KEY_PART + 1
-                                                                             : num_parts;
-        if (num_parts > 1 && num_chunks * shape.num_kv_heads < FEW_TASKS)
+        int64_t num_parts = 1, num_rows = 0;
+        for (int64_t i = 0; i < num_chunks; ++i) {
+            num_parts = std::max(num_parts, chunks[i].last_position() / KEY_PART + 1);
+            num_rows += chunks[i].num_rows;
+        }
+        const int64_t num_bytes = num_rows * shape.num_heads * num_parts * sizeof(Walker<DIMS, T>);
+        if (num_parts > 1 && num_chunks * shape.num_kv_heads < FEW_TASKS && num_bytes < MOST_BYTES)
             run_parts(num_parts);
         else
             run_whole_tasks();

@@ -5,8 +5,15 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512BF16__
+#if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
+#endif
+
+// One piece of code wherever it is called: copies that a compiler adapts to their callers may round otherwise.
+#ifdef __clang__
+#define DRAFTAHEAD_ONE_COPY __attribute__((noinline))
+#else
+#define DRAFTAHEAD_ONE_COPY __attribute__((noipa))
 #endif
 
 namespace {
@@ -40,16 +47,25 @@ inline void store(float* p, vec v) { std::memcpy(p, &v, sizeof v); }
 
 inline void store(bfloat16* p, vec v) {
     const ivec bits = (ivec)v;
-    const ivec rounded = bits + 0x7FFF + ((bits >> 16) & 1);  // to nearest, ties to even; no NaN comes here
+    const ivec rounded = bits + 0x7FFF + ((bits >> 16) & 1);  // to nearest, ties to even
     const half_vec h = __builtin_convertvector((rounded >> 16) & 0xFFFF, half_vec);
     std::memcpy(p, &h, sizeof h);
 }
 
 inline vec broadcast(float x) { return x - vec{}; }
 
+// The only place where a product and a sum become one operation: compilers are told not to do so elsewhere.
 inline vec add_product(vec sum, vec a, vec b) {
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__FMA__)
+    __m256 s[2], x[2], y[2];
+    std::memcpy(s, &sum, sizeof s);
+    std::memcpy(x, &a, sizeof x);
+    std::memcpy(y, &b, sizeof y);
+    for (int half = 0; half < 2; ++half) s[half] = _mm256_fmadd_ps(x[half], y[half], s[half]);
+    std::memcpy(&sum, s, sizeof s);
+    return sum;
 #else
     return sum + a * b;
 #endif
@@ -115,7 +131,7 @@ inline void transpose(V (&rows)[LANES]) {
     }
 }
 
-// e^x for x <= 0; 0 below -87. Cody-Waite reduction, then the Taylor terms that float32 can tell apart.
+// e^x for x <= 0; 0 below -87, and what is no number stays none. Cody-Waite reduction, then the Taylor terms that float32 can tell apart.
 inline vec exp_of_negative(vec x) {
     const ivec is_tiny = x < -87.0f;
     const vec n_float = x * 1.44269504088896341f;

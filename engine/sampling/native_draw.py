@@ -30,7 +30,6 @@ class NativeDraw:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._draw = library.draftahead_draw
-        self._noise = library.draftahead_noise
 
     def draw(self, logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
         """
@@ -44,14 +43,6 @@ class NativeDraw:
         self._draw(draws, ctypes.c_int64(len(rows)))
         return torch.tensor([draw.token for draw in draws])
 
-    def noise(self, key: tuple[int, int], vocab_size: int) -> torch.Tensor:
-        """float32 ``[vocab_size]``; see ``gumbel_noise``."""
-        low, high = key_words(*key)
-        noise = torch.empty(vocab_size)
-        draw = _Draw(vocab_size=vocab_size, key_low=low, key_high=high)
-        self._noise(ctypes.byref(draw), ctypes.c_void_p(noise.data_ptr()))
-        return noise
-
 
 def _describe(logits: torch.Tensor, row: SamplingRow) -> _Draw:
     params = row.params
@@ -59,7 +50,7 @@ def _describe(logits: torch.Tensor, row: SamplingRow) -> _Draw:
     return _Draw(
         logits=logits.data_ptr(),
         vocab_size=len(logits),
-        top_k=params.top_k,
+        top_k=min(params.top_k, len(logits)),
         key_low=low,
         key_high=high,
         temperature=params.temperature,

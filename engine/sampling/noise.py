@@ -1,7 +1,7 @@
 """The noise of sampling, named and not drawn: a pure function of (seed, output index, token id).
 
 There is no generator state anywhere, so the same token gets the same noise whatever was drafted, in whatever batch, and
-however often the request was preempted. The C++ that draws on the CPU makes the same noise.
+however often the request was preempted. The C++ that draws on the CPU makes the same noise, but for the last digit.
 """
 
 from __future__ import annotations

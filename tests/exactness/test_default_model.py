@@ -9,8 +9,10 @@ from __future__ import annotations
 import pytest
 import torch
 from transformers import PreTrainedModel
+from transformers.models.llama import modeling_llama
 
 from engine.model.loading import load_model
+from engine.model.native_rotary import NativeRotary
 from engine.params import SamplingParams
 from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
@@ -101,12 +103,14 @@ def test_prefix_cache_and_chunked_prefill_change_nothing(case: Case) -> None:
     assert totals.num_cached_tokens > 0
 
 
-def test_greedy_equals_transformers(real_model: RealModel, size: Size) -> None:
+def test_greedy_equals_transformers(real_model: RealModel, size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = real_model.prompts(size.num_prompts)[::2]
     num_tokens = size.num_tokens_against_transformers
     params = SamplingParams(seed=0, temperature=0.0, max_tokens=num_tokens)
     sequences = [real_model.sequence(str(i), prompt, 8, params) for i, prompt in enumerate(prompts)]
     answers, _ = run(real_model.engine(), sequences, num_at_once=16)
+    if isinstance(rotary := modeling_llama.apply_rotary_pos_emb, NativeRotary):
+        monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", rotary.original)
     untouched = load_model(real_model.config, lambda stage, fraction: None).model
     for prompt, answer in zip(prompts, answers, strict=True):
         assert answer.token_ids == _generate(untouched, prompt, max_tokens=num_tokens)

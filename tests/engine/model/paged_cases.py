@@ -16,14 +16,16 @@ Rows = tuple[int, int, int]  # sequence, first position, end position
 class PagedTexts:
     """Sequences with random queries, keys and values, scattered over the blocks of a pool."""
 
-    def __init__(self, lengths: list[int], *, block_size: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, lengths: list[int], *, block_size: int, dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM
+    ) -> None:
         generator = torch.Generator().manual_seed(1)
         self.block_size = block_size
         self._tables = self._scatter(lengths)
         num_slots = (1 + sum(len(table) for table in self._tables)) * block_size
-        shape = (num_slots, NUM_KV_HEADS, HEAD_DIM)
+        shape = (num_slots, NUM_KV_HEADS, head_dim)
         self.keys, self.values = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
-        self.queries = [torch.randn(n, NUM_HEADS, HEAD_DIM, generator=generator).to(dtype) for n in lengths]
+        self.queries = [torch.randn(n, NUM_HEADS, head_dim, generator=generator).to(dtype) for n in lengths]
 
     def _scatter(self, lengths: list[int]) -> list[list[int]]:
         counts = [-(-length // self.block_size) for length in lengths]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from ctypes import CDLL
+from dataclasses import replace
 
 import pytest
 import torch
@@ -172,3 +173,40 @@ def test_very_large_scores_stay_finite(attend: Attention) -> None:
     assert bool(result.isfinite().all())
     exact = attend_slowly(texts, [(0, 0, 300)], options)
     assert math.isclose(float((result.double() - exact).abs().median()), 0.0, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("head_dim", [16, 32, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_native_for_every_head_dimension_and_type(
+    native_library: CDLL, head_dim: int, dtype: torch.dtype, num_threads: int
+) -> None:
+    """Against the tiled reference, and row by row against itself, over contexts of several parts."""
+    native = open_native_attention(replace(SHAPE, head_dim=head_dim, dtype=dtype), native_library)
+    assert native is not None
+    texts = PagedTexts([300, 40, 170], block_size=16, dtype=dtype, head_dim=head_dim)
+    options = AttentionOptions(head_dim**-0.5, window=200)
+    together: list[Rows] = [(0, 250, 300), (1, 39, 40), (2, 0, 170)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        whole = Attention(native)(texts, together, options)
+        expected = Attention(TiledAttention())(texts, together, options)
+        tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+        torch.testing.assert_close(whole, expected, rtol=tolerance, atol=tolerance)
+        # One row at a time: then threads share out the parts of its context.
+        single: list[Rows] = [(s, p, p + 1) for s, first, end in together for p in range(first, end, 7)]
+        places = [i for _, i in _rows_of(together, 7)]
+        for (sequence, first, end), place in zip(single, places, strict=True):
+            assert torch.equal(Attention(native)(texts, [(sequence, first, end)], options)[0], whole[place])
+    finally:
+        torch.set_num_threads(before)
+
+
+def _rows_of(parts: list[Rows], step: int) -> list[tuple[int, int]]:
+    """Every ``step``-th row of each part, as position and place in the batch."""
+    places, offset = [], 0
+    for _, first, end in parts:
+        places += [(p, offset + p - first) for p in range(first, end, step)]
+        offset += end - first
+    return places

@@ -121,6 +121,28 @@ class CrossedGate(nn.Module):
         return product
 
 
+def test_an_outlier_does_not_hide_a_distance_from_one(native_library: CDLL) -> None:
+    """Where one weight is large, an error of 1 in the others is small beside the largest number, and still wrong."""
+    norm = tiny_gemma2().model.norm.to(torch.bfloat16)
+    with torch.no_grad():
+        norm.weight.fill_(0.25)
+        norm.weight[3] = 200.0
+    model, rows = nn.Sequential(norm), torch.randn(5, 64).bfloat16()
+    with torch.inference_mode():
+        expected = model(rows)
+        nativise(model, native_library)
+        assert isinstance(model[0], NativeNorm)
+        torch.testing.assert_close(model(rows), expected, rtol=2e-2, atol=1e-3)
+
+
+def test_rows_of_another_type_are_refused(native_library: CDLL) -> None:
+    linear = NativeLinear(native_library, [torch.randn(8, 32).bfloat16()])
+    norm = NativeNorm(native_library, torch.ones(32), 1e-6, torch.bfloat16)
+    for module in (linear, norm):
+        with pytest.raises(TypeError, match=r"bfloat16 was given rows of torch\.float32"):
+            module(torch.randn(2, 32))
+
+
 @pytest.mark.parametrize("module", [DoubledRMSNorm(), CrossedGate()])
 def test_a_name_proves_nothing(native_library: CDLL, module: nn.Module) -> None:
     model = nn.Sequential(module)

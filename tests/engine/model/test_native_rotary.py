@@ -26,7 +26,7 @@ def restored() -> Iterator[None]:
     before = {home: home.apply_rotary_pos_emb for home in (modeling_gemma2, modeling_llama, modeling_qwen3)}
     for home, function in before.items():
         if isinstance(function, NativeRotary):
-            home.apply_rotary_pos_emb = function._original
+            home.apply_rotary_pos_emb = function.original
     yield
     for home, function in before.items():
         home.apply_rotary_pos_emb = function
@@ -96,7 +96,7 @@ def test_it_is_put_where_the_model_looks(
     for _ in range(2):
         nativise_rotary(model, native_library)
         assert isinstance(home.apply_rotary_pos_emb, NativeRotary)
-        assert home.apply_rotary_pos_emb._original is original
+        assert home.apply_rotary_pos_emb.original is original
 
 
 def test_another_function_of_that_name_stays(native_library: CDLL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from engine.config import EngineConfig
+from engine.errors import ConfigError
 from engine.model.loading import load_model
 from engine.model.native_linear import NativeLinear
 from engine.model.quantisation import BLOCK, QuantisedType, QuantisedWeight, quantise
@@ -34,6 +35,11 @@ def test_how_far_off_a_weight_may_be(to: QuantisedType, share: float) -> None:
 @pytest.mark.parametrize("weight", [torch.zeros(4, 64), torch.full((4, 64), 0.25), -torch.ones(4, 64)])
 def test_equal_weights_are_kept(to: QuantisedType, weight: torch.Tensor) -> None:
     torch.testing.assert_close(quantise(weight, to).dequantise(), weight, rtol=1e-3, atol=0)
+
+
+def test_weights_beyond_the_scales_are_refused() -> None:
+    with pytest.raises(ConfigError, match="as large as 1e\\+06"):
+        quantise(torch.full((1, 32), 1e6), "int4")
 
 
 def as_q8_0(seed: int) -> torch.Tensor:

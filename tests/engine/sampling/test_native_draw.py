@@ -14,11 +14,8 @@ from scipy.stats import chisquare
 
 from engine.sampling.logits import SamplingRow, truncate
 from engine.sampling.native_draw import NativeDraw
-from engine.sampling.noise import gumbel_noise
 from engine.sampling.sampler import draw_slowly
 from tests.sequences import make_sequence
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -32,13 +29,6 @@ def rows(number: int, **params: Any) -> list[SamplingRow]:
 
 def draw_logits(number: int, vocab_size: int, *, seed: int = 0, spread: float = 3.0) -> torch.Tensor:
     return torch.randn(number, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread
-
-
-@pytest.mark.parametrize("key", [(0, 0), (5, 7), (2**63 - 1, 8000), (-(2**63), 1)])
-@pytest.mark.parametrize("vocab_size", [1, 31, 49152])
-def test_the_noise_of_the_reference(native: NativeDraw, key: tuple[int, int], vocab_size: int) -> None:
-    expected = gumbel_noise([key], vocab_size, CPU)[0]
-    torch.testing.assert_close(native.noise(key, vocab_size), expected, rtol=1e-6, atol=1e-6)
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -86,6 +76,22 @@ def test_ties_and_forbidden_tokens(
     assert all(bool(allowed[token]) for token in drawn)
     if top_p == 1:
         assert torch.equal(drawn, draw_slowly(logits, wanted))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("special", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("number", [1, 50, 300])
+def test_logits_that_are_no_numbers(native: NativeDraw, options: dict[str, Any], special: float, number: int) -> None:
+    """An overflow may give some; what then comes is a token, and of infinite ones the first."""
+    logits = draw_logits(4, 300)
+    places = torch.randperm(300, generator=torch.Generator().manual_seed(0))[:number]
+    logits[:, places] = special
+    drawn = native.draw(logits, rows(4, **options))
+    assert all(0 <= token < 300 for token in drawn)
+    if special == math.inf:
+        assert set(drawn.tolist()) == {int(places.min())}
+    elif number < 300:
+        assert not set(drawn.tolist()) & set(places.tolist())
 
 
 def test_a_row_is_the_same_alone_and_among_others(native: NativeDraw) -> None:
