@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from ctypes import CDLL
 
 import pytest
@@ -22,7 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def native_library() -> CDLL:
     """Our C++, compiled for this machine."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
     library = load_native(EngineConfig().cache_dir)
-    if library is None:
-        pytest.skip("no C++ compiler")
+    assert library is not None
     return library

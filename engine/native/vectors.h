@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
@@ -134,17 +135,12 @@ inline void transpose(V (&rows)[LANES]) {
 // e^x for x <= 0; 0 below -87, and what is no number stays none. Cody-Waite reduction, then the Taylor terms that float32 can tell apart.
 inline vec exp_of_negative(vec x) {
     const ivec is_tiny = x < -87.0f;
-    const vec n_float = x * 1.44269504088896341f;
-    const ivec n = __builtin_convertvector(n_float - 0.5f, ivec);  // truncation towards 0 of a negative number
+    const ivec n = __builtin_convertvector(x * 1.44269504088896341f - 0.5f, ivec);  // towards 0 of a negative number
     const vec k = __builtin_convertvector(n, vec);
-    const vec r = (x - k * 0.693359375f) - k * -2.12194440e-4f;
-    vec p = r * (1.0f / 5040) + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    const vec r = add_product(add_product(x, k, broadcast(-0.693359375f)), k, broadcast(2.12194440e-4f));
+    vec p = broadcast(1.0f / 5040);
+    for (const float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+        p = add_product(broadcast(term), p, r);
     const ivec scale = (n + 127) << 23;
     const vec result = p * (vec)scale;
     return (vec)((ivec)result & ~is_tiny);
