@@ -13,7 +13,9 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt, load_prompts
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine
     from engine.bench.result import BenchResult
     from engine.bench.run import BenchProgress
+
+_T = TypeVar("_T")
 
 _EXIT_USAGE = 2
 _EXIT_FAILURE = 1
@@ -147,8 +151,7 @@ def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:
     """A loaded engine, not yet started; ``name`` is what clients call the model, None for its own name."""
     from server.cli_card import show_loading
 
-    with show_loading() as progress:
-        progress("starting", 0.0)
+    def build() -> AsyncEngine:
         from engine.async_engine import AsyncEngine
         from engine.build import build_engine
         from engine.model.loading import load_model
@@ -157,12 +160,39 @@ def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:
         loaded = load_model(config, progress)
         progress("preparing the engine", 0.0)
         core, info = build_engine(config, loaded, name or loaded.name)
-    return AsyncEngine(
-        core,
-        Tokenizer(loaded.tokenizer),
-        info,
-        max_num_requests=config.max_num_seqs + config.max_num_waiting,
-    )
+        return AsyncEngine(
+            core,
+            Tokenizer(loaded.tokenizer),
+            info,
+            max_num_requests=config.max_num_seqs + config.max_num_waiting,
+        )
+
+    with show_loading() as progress:
+        progress("starting", 0.0)
+        return _in_passing_thread(build)
+
+
+def _in_passing_thread(work: Callable[[], _T]) -> _T:
+    """The result of ``work``, done in a thread that ends with it.
+
+    OpenMP keeps helpers for every thread that ever computed. Were there more of them than cores, it would put them to
+    sleep after every product: those of a thread that ends are gone, and the engine's thread has the cores to itself.
+    """
+    results: SimpleQueue[_T | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(work())
+        except BaseException as error:
+            results.put(error)
+
+    thread = Thread(target=run, name="loading", daemon=True)  # an interrupt need not wait for it
+    thread.start()
+    result = results.get()
+    thread.join()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -202,6 +203,13 @@ def test_no_call_may_have_more_choices_than_the_engine_ever_takes() -> None:
     few = parse("serve", "--max-num-seqs", "4", "--max-num-waiting", "5")
     assert server_settings(few).max_choices_per_request == 9
     assert server_settings(parse("serve")).max_choices_per_request == 1024
+
+
+def test_work_in_a_passing_thread_gives_its_result_or_its_error() -> None:
+    assert cli._in_passing_thread(lambda: threading.current_thread().name) == "loading"
+    with pytest.raises(ZeroDivisionError):
+        cli._in_passing_thread(lambda: 1 // 0)
+    assert "loading" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_help_and_version_do_not_load_torch() -> None:
