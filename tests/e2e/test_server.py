@@ -150,6 +150,7 @@ def test_an_off_request_moves_no_draft_counter(client: OpenAI, server_url: str) 
 def test_a_client_that_goes_away_frees_its_blocks(server_url: str) -> None:
     body = {"model": MODEL, "prompt": "Once", "max_tokens": 1500, "stream": True, "ignore_eos": True}
     with httpx.stream("POST", f"{server_url}/v1/completions", json=body, timeout=60) as response:
-        next(response.iter_lines())
+        lines = response.iter_lines()  # kept, as the connection is closed with it
+        next(lines)
         assert counters(server_url)["draftahead_kv_cache_usage_ratio"] > 0
     assert await_idle(server_url)["draftahead_kv_cache_usage_ratio"] == 0
