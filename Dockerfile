@@ -4,7 +4,7 @@ FROM python:3.11-slim
 # Passed to pip, for example an index that has a build of torch without CUDA.
 ARG PIP_ARGS=""
 
-# The compiler makes the attention kernel at the first start, for the processor it then runs on.
+# The compiler makes our C++ at the first start, for the processor it then runs on.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/* \

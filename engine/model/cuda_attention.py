@@ -91,26 +91,32 @@ class VarlenAttention:
 
 def open_varlen_attention(shape: AttentionShape, device: torch.device) -> VarlenAttention | None:
     """The backend, or None, with one line in the log that says why, where it does not serve this model."""
+    reason = _reason_against(shape, device)
+    if reason is None:
+        return VarlenAttention()
+    logger.warning("attention runs in plain torch, which is slower, as varlen_attn does not serve: %s", reason)
+    return None
+
+
+def _reason_against(shape: AttentionShape, device: torch.device) -> str | None:
+    if not _HAS_VARLEN:
+        return "this torch has no varlen_attn with a block table"
+    if shape.softcap is not None:
+        return "it knows no soft-capping"
     try:
-        if not _HAS_VARLEN:
-            raise NotImplementedError("this torch has no varlen_attn with a block table")
-        if shape.softcap is not None:
-            raise NotImplementedError("it knows no soft-capping")
-        backend = VarlenAttention()
-        _try_out(backend, shape, device)
+        is_finite = bool(_try_out(shape, device).isfinite().all())
     # Which types, head dimensions, block sizes and devices it takes is its own affair, and differs between releases.
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        logger.warning("attention runs in plain torch, which is slower, as varlen_attn does not serve: %s", reason)
-        return None
-    return backend
+        return str(error).strip().split("\n")[0]
+    return None if is_finite else "it gave numbers that are not finite"
 
 
-def _try_out(backend: VarlenAttention, shape: AttentionShape, device: torch.device) -> None:
+def _try_out(shape: AttentionShape, device: torch.device) -> torch.Tensor:
+    """What it makes of zeros."""
+    backend = VarlenAttention()
     query = torch.zeros(1, shape.num_heads, shape.head_dim, dtype=shape.dtype, device=device)
     keys, values = torch.zeros(
         2, shape.block_size, shape.num_kv_heads, shape.head_dim, dtype=shape.dtype, device=device
     )
     plan = backend.plan(null_batch(device), shape.block_size)
-    if not backend.attend(query, keys, values, plan, AttentionOptions(1.0)).isfinite().all():
-        raise RuntimeError("it gave numbers that are not finite")
+    return backend.attend(query, keys, values, plan, AttentionOptions(1.0))

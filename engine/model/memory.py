@@ -42,28 +42,27 @@ def choose_kv_bytes(asked: int | None, *, needed: int, working: int, max_model_l
     Raises:
         ConfigError: the operator wants too little or too much, or there is too little.
     """
-    available = max(available_bytes(device) - working, 0)
-    if asked is None:
-        share = int(available * _SHARE_OF_FREE_MEMORY[device.type])
-        asked = max(min(share, _ENOUGH_ON_CPU) if device.type == "cpu" else share, needed)
-        if asked > available:
-            raise ConfigError(
-                f"not enough memory on {device} for the key-value cache: one request of {max_model_len} tokens needs "
-                f"{_mib(needed)}, but only {_mib(available)} are left beside the weights and a step's own "
-                f"{_mib(working)} (lower max_model_len or max_num_batched_tokens)"
-            )
-        return asked
-    if asked < needed:
+    if asked is not None and asked < needed:
         raise ConfigError(
             f"kv_cache_memory is {_mib(asked)}, but one request of {max_model_len} tokens needs {_mib(needed)} "
             "(raise it or lower max_model_len)"
         )
-    if asked > available:
-        raise ConfigError(
-            f"not enough memory on {device}: kv_cache_memory is {_mib(asked)}, but only {_mib(available)} are left "
-            f"beside the weights and a step's own {_mib(working)}"
-        )
-    return asked
+    available = max(available_bytes(device) - working, 0)
+    chosen = max(_share_of(available, device), needed) if asked is None else asked
+    if chosen <= available:
+        return chosen
+    left = f"only {_mib(available)} are left beside the weights and a step's own {_mib(working)}"
+    if asked is not None:
+        raise ConfigError(f"not enough memory on {device}: kv_cache_memory is {_mib(asked)}, but {left}")
+    raise ConfigError(
+        f"not enough memory on {device} for the key-value cache: one request of {max_model_len} tokens needs "
+        f"{_mib(needed)}, but {left} (lower max_model_len or max_num_batched_tokens)"
+    )
+
+
+def _share_of(available: int, device: torch.device) -> int:
+    share = int(available * _SHARE_OF_FREE_MEMORY[device.type])
+    return min(share, _ENOUGH_ON_CPU) if device.type == "cpu" else share
 
 
 @contextlib.contextmanager

@@ -132,17 +132,11 @@ private:
     static constexpr int SHIFT = 20;  // sign, exponent and three more bits name a bucket
     static constexpr int NUM_BUCKETS = (0x3F800000 >> SHIFT) + 1;
 
-    static int bucket(float weight) {
-        uint32_t bits;
-        std::memcpy(&bits, &weight, sizeof bits);
-        return bits >> SHIFT;
-    }
+    static int bucket(float weight) { return read<uint32_t>(&weight) >> SHIFT; }
 
     static float smallest_of(int bucket) {
         const uint32_t bits = static_cast<uint32_t>(bucket) << SHIFT;
-        float weight;
-        std::memcpy(&weight, &bits, sizeof weight);
-        return weight;
+        return read<float>(&bits);
     }
 
     double mass_of_best(int64_t number) const {

@@ -85,18 +85,14 @@ struct BFloat16 {
 };
 
 inline vec load_float16(const void* p) {
-    half_vec h;
-    std::memcpy(&h, p, sizeof h);
-    const ivec bits = __builtin_convertvector(h, ivec);
+    const ivec bits = __builtin_convertvector(read<half_vec>(p), ivec);
     const vec magnitude = (vec)((bits & 0x7FFF) << 13) * 0x1p112f;  // exact, also where float16 is subnormal
     return (vec)((ivec)magnitude | ((bits & 0x8000) << 16));
 }
 
 inline uint16_t bfloat16_of_small(int number) {  // at most 8 significant bits: exact
     const float x = number;
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits >> 16;
+    return read<uint32_t>(&x) >> 16;
 }
 
 // The weights of 16 outputs and BLOCK inputs: scale * number, each number of 8 bits with its sign.

@@ -11,11 +11,7 @@
 #endif
 
 // One piece of code wherever it is called: copies that a compiler adapts to their callers may round otherwise.
-#ifdef __clang__
-#define DRAFTAHEAD_ONE_COPY __attribute__((noinline))
-#else
 #define DRAFTAHEAD_ONE_COPY __attribute__((noipa))
-#endif
 
 namespace {
 
@@ -31,18 +27,17 @@ struct bfloat16 {
     uint16_t bits;
 };
 
-inline vec load(const float* p) {
-    vec v;
+// Wherever it lies: memory need not be aligned.
+template <typename V>
+inline V read(const void* p) {
+    V v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
 
-inline vec load(const bfloat16* p) {
-    half_vec h;
-    std::memcpy(&h, p, sizeof h);
-    const ivec shifted = __builtin_convertvector(h, ivec) << 16;
-    return (vec)shifted;
-}
+inline vec load(const float* p) { return read<vec>(p); }
+
+inline vec load(const bfloat16* p) { return (vec)(__builtin_convertvector(read<half_vec>(p), ivec) << 16); }
 
 inline void store(float* p, vec v) { std::memcpy(p, &v, sizeof v); }
 
@@ -81,17 +76,9 @@ inline vec add_products(vec sum, pair_vec weights, pair_vec inputs) {
 #endif
 }
 
-inline pair_vec load_pairs(const void* p) {
-    pair_vec v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
-}
+inline pair_vec load_pairs(const void* p) { return read<pair_vec>(p); }
 
-inline pair_vec broadcast_pair(const bfloat16* p) {
-    uint32_t pair;
-    std::memcpy(&pair, p, sizeof pair);
-    return pair - pair_vec{};
-}
+inline pair_vec broadcast_pair(const bfloat16* p) { return read<uint32_t>(p) - pair_vec{}; }
 
 // In a fixed order, each half onto the other.
 inline float sum_of(vec v) {
@@ -111,12 +98,6 @@ inline float largest_of(vec v) {
     return v[0];
 }
 
-#ifdef __clang__
-#define DRAFTAHEAD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define DRAFTAHEAD_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, ivec{__VA_ARGS__})
-#endif
-
 // Rows become columns, in four rounds of dealing two halves of the rows into each other.
 template <typename V>
 inline void transpose(V (&rows)[LANES]) {
@@ -125,8 +106,8 @@ inline void transpose(V (&rows)[LANES]) {
 #pragma GCC unroll 8
         for (int i = 0; i < LANES / 2; ++i) {
             const V a = rows[i], b = rows[i + LANES / 2];
-            dealt[2 * i] = DRAFTAHEAD_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            dealt[2 * i + 1] = DRAFTAHEAD_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            dealt[2 * i] = __builtin_shuffle(a, b, ivec{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+            dealt[2 * i + 1] = __builtin_shuffle(a, b, ivec{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
         }
         for (int i = 0; i < LANES; ++i) rows[i] = dealt[i];
     }
