@@ -8,15 +8,18 @@ from ctypes import CDLL
 import torch
 
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.core import EngineCore, Runner
 from engine.errors import ConfigError
 from engine.model.attention import AttentionBackend
 from engine.model.cuda_attention import open_varlen_attention
+from engine.model.cuda_graphs import CudaCapture
+from engine.model.graph_runner import capture_forwards
 from engine.model.kv_pool import KVPool
 from engine.model.loading import LoadedModel, num_bytes
 from engine.model.memory import choose_kv_bytes, out_of_memory_explained
 from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
+from engine.model.row_buckets import RowBucket, row_buckets
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.thread_count import choose_num_threads
@@ -30,25 +33,34 @@ from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.suffix import SuffixDrafter
 from engine.speculation.verifier import Verifier
-from engine.types import ModelInfo
+from engine.types import ModelInfo, Progress
 
 _DEFAULT_BLOCK_SIZE = {"cpu": 16, "cuda": 256}
+# An allowance for what a driver keeps of one captured graph, besides the memory in which it computes.
+_BYTES_PER_GRAPH = 16 << 20
 # A logit in the model's type, in float32, as log-probability, and three times as the key by which the best are found.
 _BYTES_PER_LOGIT = 2 + 4 + 4 + 4 + 8 + 8
 
 
 def build_engine(
-    config: EngineConfig, loaded: LoadedModel, name: str, *, drafter: Drafter | None = None
+    config: EngineConfig,
+    loaded: LoadedModel,
+    name: str,
+    *,
+    progress: Progress,
+    drafter: Drafter | None = None,
 ) -> tuple[EngineCore, ModelInfo]:
     """An engine ready to step, and what to tell of it.
 
     Args:
         name: what clients call the model.
+        progress: told the stage and the fraction done, 0..1.
         drafter: in the place of the configured one.
 
     Raises:
         ConfigError: the model does not run here, or memory is too small for one request of full length.
     """
+    progress("preparing the engine", 0.0)
     torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
     library = _make_exact(config, loaded)
     pool = _build_pool(config, loaded)
@@ -64,7 +76,7 @@ def build_engine(
         ),
         controller=FixedDraftLength(),
         drafter=drafter or _build_drafter(config),
-        runner=runner,
+        runner=_with_graphs(config, loaded, runner, attention, progress),
         verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=loaded.eos_token_ids,
     )
@@ -124,9 +136,34 @@ def _build_attention(loaded: LoadedModel, block_size: int, library: CDLL | None)
     return fast or TiledAttention()
 
 
+def _with_graphs(
+    config: EngineConfig, loaded: LoadedModel, runner: ModelRunner, attention: AttentionBackend, progress: Progress
+) -> Runner:
+    """The runner, on CUDA behind captured forwards if there shall and can be any."""
+    buckets = _graph_buckets(config, loaded)
+    if not buckets or not attention.is_capturable:
+        return runner
+    return capture_forwards(runner, buckets, CudaCapture(loaded.device), progress) or runner
+
+
+def _graph_buckets(config: EngineConfig, loaded: LoadedModel) -> list[RowBucket]:
+    if loaded.device.type != "cuda" or config.enforce_eager:
+        return []
+    return row_buckets(
+        max_num_seqs=config.max_num_seqs,
+        longest_draft=config.num_speculative_tokens if config.drafter != "none" else 0,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        table_width=-(-loaded.max_model_len // _block_size(config, loaded)),
+    )
+
+
+def _block_size(config: EngineConfig, loaded: LoadedModel) -> int:
+    return config.block_size or _DEFAULT_BLOCK_SIZE[loaded.device.type]
+
+
 def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
     num_layers, num_kv_heads, head_dim = kv_shape(loaded.model)
-    block_size = config.block_size or _DEFAULT_BLOCK_SIZE[loaded.device.type]
+    block_size = _block_size(config, loaded)
     block_bytes = block_size * KVPool.bytes_per_token(
         num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=loaded.dtype
     )
@@ -152,8 +189,15 @@ def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
 
 
 def _working_bytes(config: EngineConfig, loaded: LoadedModel) -> int:
-    """About what the largest step takes for a while: a layer's activations, and logits scored at every row."""
+    """About what steps take besides the pool.
+
+    The largest, for a while: a layer's activations, and logits scored at every row. Captured forwards, for good: what
+    the largest of them takes, for they share it, and an allowance for each.
+    """
     model_config = loaded.model.config.get_text_config()
     inner = getattr(model_config, "intermediate_size", None) or 4 * model_config.hidden_size
     activations = (8 * model_config.hidden_size + 3 * inner) * loaded.dtype.itemsize
-    return int(config.max_num_batched_tokens * (activations + _BYTES_PER_LOGIT * model_config.vocab_size))
+    row = activations + _BYTES_PER_LOGIT * model_config.vocab_size
+    buckets = _graph_buckets(config, loaded)
+    num_captured_rows = max((bucket.num_rows for bucket in buckets), default=0)
+    return int((config.max_num_batched_tokens + num_captured_rows) * row + len(buckets) * _BYTES_PER_GRAPH)

@@ -42,6 +42,7 @@ class EngineConfig:
         num_speculative_tokens: longest draft of a request that does not say otherwise.
         num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
             trial at the start finds fastest.
+        enforce_eager: launch every kernel of a step anew, on CUDA, and capture no graphs.
         cache_dir: where converted models are kept.
     """
 
@@ -59,6 +60,7 @@ class EngineConfig:
     drafter: DrafterName = "suffix"
     num_speculative_tokens: int = 6
     num_threads: int | None = None
+    enforce_eager: bool = False
     cache_dir: Path = Path("~/.cache/draftahead")
 
     def __post_init__(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+# Told the stage and the fraction done, 0..1; each stage that takes long counts from 0.
+Progress = Callable[[str, float], None]
 
 
 class FinishReason(StrEnum):

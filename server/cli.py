@@ -158,8 +158,7 @@ def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:
         from engine.tokenizer import Tokenizer
 
         loaded = load_model(config, progress)
-        progress("preparing the engine", 0.0)
-        core, info = build_engine(config, loaded, name or loaded.name)
+        core, info = build_engine(config, loaded, name or loaded.name, progress=progress)
         return AsyncEngine(
             core,
             Tokenizer(loaded.tokenizer),

@@ -157,6 +157,9 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         help="CPU threads for the model (default: what a trial at the start finds fastest)",
     )
     group.add_argument(
+        "--enforce-eager", action="store_true", help="on CUDA, launch every kernel anew and capture no graphs"
+    )
+    group.add_argument(
         "--kv-cache-memory",
         type=parse_size,
         metavar="SIZE",

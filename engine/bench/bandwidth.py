@@ -7,13 +7,18 @@ from statistics import median
 
 import torch
 
+from engine.model.memory import available_bytes
+
 _NUM_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
+# The engine that is measured has taken most of the rest.
+_SHARE_OF_FREE_MEMORY = 0.25
 _NUM_TRIALS = 7
 
 
 def measure_bandwidth(device: torch.device) -> float:
     """Bytes a second of summing a tensor that fits no cache; the median of some trials."""
-    numbers = torch.ones(_NUM_BYTES[device.type] // 4, device=device)
+    num_bytes = min(_NUM_BYTES[device.type], int(available_bytes(device) * _SHARE_OF_FREE_MEMORY))
+    numbers = torch.ones(num_bytes // 4, device=device)
     seconds = []
     for _ in range(_NUM_TRIALS + 1):
         began = time.perf_counter()

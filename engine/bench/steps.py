@@ -31,11 +31,13 @@ class StepCost:
     Attributes:
         num_rows: rows of the forward.
         is_verifying: one stream's last token and its draft, and not a row of each of many streams.
+        num_context_tokens: tokens whose keys and values the forward reads, in all sequences together.
         seconds, forward_seconds: of the whole step, and of its forward.
     """
 
     num_rows: int
     is_verifying: bool
+    num_context_tokens: float
     seconds: float
     forward_seconds: float
 
@@ -80,11 +82,12 @@ def measure_steps(
 def _time(core: EngineCore, streams: Seq[Sequence], num_rows: int, is_verifying: bool, num_steps: int) -> StepCost:
     for stream in streams:
         core.add(stream)
-    seen: list[StepStats] = []
+    seen: list[tuple[StepStats, int]] = []
     while len(seen) < _NUM_WARM_UP_STEPS + num_steps:
+        num_context_tokens = sum(len(stream.token_ids) for stream in streams)
         stats = core.step().stats
         if stats.num_rows == num_rows and not stats.num_prompt_tokens:
-            seen.append(stats)
+            seen.append((stats, num_context_tokens))
         if not core.has_unfinished:
             raise ConfigError(f"no step had {num_rows} rows; max_num_seqs and max_num_batched_tokens must allow them")
     for stream in streams:
@@ -93,8 +96,9 @@ def _time(core: EngineCore, streams: Seq[Sequence], num_rows: int, is_verifying:
     return StepCost(
         num_rows=num_rows,
         is_verifying=is_verifying,
-        seconds=median(sum(getattr(stats, f"{phase}_seconds") for phase in _PHASES) for stats in counted),
-        forward_seconds=median(stats.forward_seconds for stats in counted),
+        num_context_tokens=median(num_tokens for _, num_tokens in counted),
+        seconds=median(sum(getattr(stats, f"{phase}_seconds") for phase in _PHASES) for stats, _ in counted),
+        forward_seconds=median(stats.forward_seconds for stats, _ in counted),
     )
 
 

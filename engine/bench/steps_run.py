@@ -11,11 +11,13 @@ from rich.table import Table
 from engine.bench.bandwidth import measure_bandwidth
 from engine.bench.random_model import RANDOM_MODELS, make_random_model
 from engine.bench.steps import BlindDrafter, measure_steps
-from engine.bench.steps_table import steps_table
+from engine.bench.steps_table import MemoryFloor, steps_table
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.model.kv_pool import KVPool
 from engine.model.loading import LoadedModel, load_model, num_bytes
+from engine.model.runner import kv_shape
 
 
 def run_steps(
@@ -44,8 +46,7 @@ def run_steps(
     is_random = config.model in RANDOM_MODELS
     progress(f"making {config.model}" if is_random else "loading", 0.0)
     loaded = make_random_model(config.model, sizes) if is_random else load_model(sizes, progress)
-    progress("preparing the engine", 0.0)
-    core, info = build_engine(sizes, loaded, loaded.name, drafter=BlindDrafter())
+    core, info = build_engine(sizes, loaded, loaded.name, progress=progress, drafter=BlindDrafter())
     progress("measuring the memory", 0.0)
     bandwidth = measure_bandwidth(loaded.device)
     costs = []
@@ -54,7 +55,10 @@ def run_steps(
     ):
         costs.append(cost)
         progress(f"measured {cost.num_rows} rows", cost.num_rows / most)
-    return steps_table(costs, info, num_bytes_read=_num_bytes_read(loaded), bandwidth=bandwidth)
+    floor = MemoryFloor(
+        weight_bytes=_num_bytes_read(loaded), bytes_per_token=_bytes_per_token(loaded), bandwidth=bandwidth
+    )
+    return steps_table(costs, info, floor)
 
 
 def _num_bytes_read(loaded: LoadedModel) -> int:
@@ -62,6 +66,14 @@ def _num_bytes_read(loaded: LoadedModel) -> int:
     embeddings, head = (part() for part in (loaded.model.get_input_embeddings, loaded.model.get_output_embeddings))
     is_shared = getattr(head, "weight", None) is embeddings.weight
     return num_bytes(loaded.model) - (0 if is_shared else embeddings.weight.nbytes)
+
+
+def _bytes_per_token(loaded: LoadedModel) -> int:
+    """Bytes of keys and values that each token of a context adds to what a step reads."""
+    num_layers, num_kv_heads, head_dim = kv_shape(loaded.model)
+    return KVPool.bytes_per_token(
+        num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=loaded.dtype
+    )
 
 
 def _check(row_counts: Seq[int], num_steps: int, temperature: float) -> None:

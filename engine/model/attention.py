@@ -52,9 +52,12 @@ class AttentionBackend(Protocol):
 
     Attributes:
         name: what logs and fingerprints call it.
+        is_capturable: whether it looks at a batch's tensors and bounds alone, never at ``flat``, so that a captured
+            call serves every later batch of the same shape.
     """
 
     name: str
+    is_capturable: bool
 
     def plan(self, batch: ForwardBatch, block_size: int) -> Any:
         """Indices that all layers of a step share."""

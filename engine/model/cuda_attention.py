@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 
 from engine.model.attention import AttentionOptions, AttentionShape
-from engine.model.forward_batch import ForwardBatch, null_batch
+from engine.model.flat_batch import NULL_BATCH
+from engine.model.forward_batch import ForwardBatch, send
 
 try:
     from torch.nn.attention import varlen
@@ -26,63 +25,40 @@ else:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class VarlenPlan:
-    """
-    Attributes:
-        cumulative_rows: int32 ``[num_sequences + 1]``.
-        context_lengths: int32 ``[num_sequences]``.
-        block_tables: int32 ``[num_sequences, longest table]``.
-    """
-
-    cumulative_rows: torch.Tensor
-    context_lengths: torch.Tensor
-    block_tables: torch.Tensor
-    block_size: int
-    max_rows: int
-    max_context: int
-
-
 class VarlenAttention:
     """See the module. Made by ``open_varlen_attention``."""
 
     name = "varlen"
+    is_capturable = True
 
-    def plan(self, batch: ForwardBatch, block_size: int) -> VarlenPlan:
-        device = batch.positions.device
-        return VarlenPlan(
-            cumulative_rows=torch.tensor([0, *accumulate(batch.row_counts)], dtype=torch.int32, device=device),
-            context_lengths=torch.tensor(batch.context_lengths, dtype=torch.int32, device=device),
-            block_tables=batch.block_tables,
-            block_size=block_size,
-            max_rows=max(batch.row_counts),
-            max_context=max(batch.context_lengths),
-        )
+    def plan(self, batch: ForwardBatch, block_size: int) -> tuple[ForwardBatch, int]:
+        return batch, block_size
 
     def attend(
         self,
         query: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
-        plan: VarlenPlan,
+        plan: tuple[ForwardBatch, int],
         options: AttentionOptions,
     ) -> torch.Tensor:
         assert options.softcap is None
+        batch, block_size = plan
         left = -1 if options.window is None else options.window - 1
-        paged = (-1, plan.block_size, *keys.shape[1:])
+        paged = (-1, block_size, *keys.shape[1:])
         output = varlen.varlen_attn(
             query.contiguous(),
             keys.view(paged),
             values.view(paged),
-            plan.cumulative_rows,
+            batch.cumulative_rows,
             None,
-            plan.max_rows,
-            plan.max_context,
+            batch.max_rows,
+            batch.max_context,
             scale=options.scale,
             window_size=(left, 0),
             enable_gqa=query.shape[1] != keys.shape[1],
-            seqused_k=plan.context_lengths,
-            block_table=plan.block_tables,
+            seqused_k=batch.context_lengths,
+            block_table=batch.block_tables,
             num_splits=1,
         )
         assert isinstance(output, torch.Tensor)
@@ -118,5 +94,5 @@ def _try_out(shape: AttentionShape, device: torch.device) -> torch.Tensor:
     keys, values = torch.zeros(
         2, shape.block_size, shape.num_kv_heads, shape.head_dim, dtype=shape.dtype, device=device
     )
-    plan = backend.plan(null_batch(device), shape.block_size)
+    plan = backend.plan(send(NULL_BATCH, device), shape.block_size)
     return backend.attend(query, keys, values, plan, AttentionOptions(1.0))

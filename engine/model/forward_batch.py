@@ -1,90 +1,67 @@
-"""One step as flat tensors: what the unchanged model code is called with. Lives for one forward."""
+"""One step as tensors: what the unchanged model code is called with. Lives for one forward."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import torch
 
-from engine.model.kv_pool import KVPool
-from engine.scheduling.scheduler import ScheduledBatch
-from engine.types import Draft
+from engine.model.flat_batch import FlatBatch
+from engine.model.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
-    """Rows of all sequences, one after the other; those of one sequence are consecutive positions.
+    """A ``FlatBatch`` on the model's device.
 
     Attributes:
         input_ids, positions, slots: int64 ``[num_rows]``.
         logit_rows: int64 ``[num_logit_rows]``, the rows whose logits are wanted, in the verifier's order.
-        row_counts: rows of each sequence.
-        context_lengths: of each sequence, its tokens up to and with its last row.
-        block_tables: int32 ``[num_sequences, longest table]``, padded with the null block.
+        cumulative_rows: int32 ``[num_sequences + 1]``, rows of the sequences before each.
+        context_lengths: int32 ``[num_sequences]``.
+        block_tables: int32 ``[num_sequences, table_width]``, padded with the null block.
+        max_rows, max_context: no sequence has more rows, or a longer context.
+        flat: the same numbers on the host; in a captured forward those of the capture, which nothing may rely on.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
     logit_rows: torch.Tensor
-    row_counts: list[int]
-    context_lengths: list[int]
+    cumulative_rows: torch.Tensor
+    context_lengths: torch.Tensor
     block_tables: torch.Tensor
+    max_rows: int
+    max_context: int
+    flat: FlatBatch
 
-    @property
-    def num_rows(self) -> int:
-        return sum(self.row_counts)
+
+def send(flat: FlatBatch, device: torch.device) -> ForwardBatch:
+    """The step on a device, by one copy that nobody waits for."""
+    packed = upload(flat.pack(), device)
+    return unpack(packed, flat, max_rows=max(flat.row_counts), max_context=max(flat.context_lengths))
 
 
-def build_forward_batch(batch: ScheduledBatch, drafts: Seq[Draft], pool: KVPool, device: torch.device) -> ForwardBatch:
-    input_ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    logit_rows: list[int] = []
-    row_counts: list[int] = []
-    context_lengths: list[int] = []
-    for entry, draft in zip(batch, drafts, strict=True):
-        sequence = entry.sequence
-        first_row, start = len(input_ids), sequence.num_computed_tokens
-        tokens = sequence.token_ids[start : start + entry.num_tokens]
-        tokens += draft.token_ids
-        input_ids += tokens
-        span = range(start, start + len(tokens))
-        positions += span
-        table, size = sequence.block_table, pool.block_size
-        slots += [table[p // size] * size + p % size for p in span]
-        logit_rows += [first_row + position - start for position in entry.scored_positions]
-        if entry.samples:
-            logit_rows += range(first_row + entry.num_tokens - 1, first_row + len(tokens))
-        row_counts.append(len(tokens))
-        context_lengths.append(start + len(tokens))
+def unpack(packed: torch.Tensor, flat: FlatBatch, *, max_rows: int, max_context: int) -> ForwardBatch:
+    """Views of ``packed`` where int64 is wanted, and one conversion of the rest.
+
+    Args:
+        packed: int64, as ``flat.pack`` orders it.
+    """
+    num_rows, num_logit_rows, num_sequences, table_width = flat.shape
+    wide = [num_rows, num_rows, num_rows, num_logit_rows]
+    narrow = [num_sequences + 1, num_sequences, num_sequences * table_width]
+    input_ids, positions, slots, logit_rows = packed[: sum(wide)].split(wide)
+    cumulative_rows, context_lengths, block_tables = packed[sum(wide) :].to(torch.int32).split(narrow)
     return ForwardBatch(
-        input_ids=torch.tensor(input_ids, device=device),
-        positions=torch.tensor(positions, device=device),
-        slots=torch.tensor(slots, device=device),
-        logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
-        row_counts=row_counts,
+        input_ids=input_ids,
+        positions=positions,
+        slots=slots,
+        logit_rows=logit_rows,
+        cumulative_rows=cumulative_rows,
         context_lengths=context_lengths,
-        block_tables=_block_tables([entry.sequence.block_table for entry in batch], device),
+        block_tables=block_tables.view(num_sequences, table_width),
+        max_rows=max_rows,
+        max_context=max_context,
+        flat=flat,
     )
-
-
-def null_batch(device: torch.device) -> ForwardBatch:
-    """One row into the null block, to try a model or an attention with."""
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    return ForwardBatch(
-        input_ids=zero,
-        positions=zero,
-        slots=zero,
-        logit_rows=zero,
-        row_counts=[1],
-        context_lengths=[1],
-        block_tables=torch.zeros(1, 1, dtype=torch.int32, device=device),
-    )
-
-
-def _block_tables(tables: list[list[int]], device: torch.device) -> torch.Tensor:
-    width = max(len(table) for table in tables)
-    padded = [table + [0] * (width - len(table)) for table in tables]
-    return torch.tensor(padded, dtype=torch.int32, device=device)

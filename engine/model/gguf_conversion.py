@@ -26,8 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from engine.errors import ConfigError
 from engine.model.memory import available_bytes
-
-Progress = Callable[[str, float], None]
+from engine.types import Progress
 
 logger = logging.getLogger(__name__)
 

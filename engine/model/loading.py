@@ -29,9 +29,10 @@ from transformers import (
 from engine.config import DEFAULT_MODEL, EngineConfig
 from engine.errors import ConfigError
 from engine.model.default_model import find_default_model
-from engine.model.gguf_conversion import Progress, convert_gguf, without_bars
+from engine.model.gguf_conversion import convert_gguf, without_bars
 from engine.model.memory import available_bytes, out_of_memory_explained
 from engine.model.suitability import check_suitable
+from engine.types import Progress
 
 _WEIGHTS = "model.safetensors"
 _WEIGHTS_INDEX = "model.safetensors.index.json"

@@ -46,6 +46,7 @@ class NativeAttention:
     """See the module. Made by ``open_native_attention``."""
 
     name = "native"
+    is_capturable = False
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._attend = {
@@ -54,9 +55,10 @@ class NativeAttention:
         }
 
     def plan(self, batch: ForwardBatch, block_size: int) -> NativePlan:
+        flat = batch.flat
         chunks = []
         first_row = 0
-        for sequence, (num_rows, length) in enumerate(zip(batch.row_counts, batch.context_lengths, strict=True)):
+        for sequence, (num_rows, length) in enumerate(zip(flat.row_counts, flat.context_lengths, strict=True)):
             for offset in range(0, num_rows, _CHUNK_ROWS):
                 count = min(_CHUNK_ROWS, num_rows - offset)
                 chunks.append((sequence, first_row + offset, count, length - num_rows + offset))

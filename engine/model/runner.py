@@ -9,7 +9,8 @@ from transformers import PreTrainedModel
 
 from engine.errors import ConfigError
 from engine.model.attention import ATTENTION_NAME, AttentionBackend, AttentionShape, PagedAttention, register_attention
-from engine.model.forward_batch import ForwardBatch, build_forward_batch, null_batch
+from engine.model.flat_batch import NULL_BATCH, FlatBatch, flatten
+from engine.model.forward_batch import ForwardBatch, send
 from engine.model.kv_pool import KVPool
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.types import Draft
@@ -31,15 +32,26 @@ class ModelRunner:
         self._device = model.device
         self._try_out()
 
+    @property
+    def block_size(self) -> int:
+        return self._pool.block_size
+
     def forward(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> torch.Tensor:
         """Compute the scheduled rows, and store their keys and values.
 
         Returns:
             Logits ``[num_logit_rows, vocab_size]`` in the verifier's order, in the model's type.
         """
-        return self._run(build_forward_batch(batch, drafts, self._pool, self._device))
+        return self.run(self.send(self.flatten(batch, drafts)))
 
-    def _run(self, batch: ForwardBatch) -> torch.Tensor:
+    def flatten(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> FlatBatch:
+        return flatten(batch, drafts, self._pool.block_size)
+
+    def send(self, flat: FlatBatch) -> ForwardBatch:
+        return send(flat, self._device)
+
+    def run(self, batch: ForwardBatch) -> torch.Tensor:
+        """As ``forward``, of a step that is on the device already. Asks nothing of the device on the way."""
         attention = PagedAttention(batch, self._pool, self._backend)
         torch.get_num_threads()  # makes the number known to OpenMP in this thread too, should it be a new one
         with torch.inference_mode():
@@ -55,9 +67,14 @@ class ModelRunner:
         assert attention.num_calls == num_layers, "a layer went around the paged attention"
         return logits
 
+    def empty_logits(self, num_rows: int) -> torch.Tensor:
+        """Room for logits that stay: float32 ``[num_rows, vocab_size]``."""
+        vocab_size = self.run(self.send(NULL_BATCH)).shape[1]
+        return torch.empty(num_rows, vocab_size, device=self._device)
+
     def forward_nothing(self) -> None:
         """One row into the null block: a step of plain decoding as far as its time goes."""
-        self._run(null_batch(self._device))
+        self.run(self.send(NULL_BATCH))
 
     def _try_out(self) -> None:
         """So that an unsupported model fails at start and not at the first request."""

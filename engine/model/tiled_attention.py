@@ -16,7 +16,9 @@ from dataclasses import dataclass
 import torch
 
 from engine.model.attention import AttentionOptions
+from engine.model.flat_batch import FlatBatch
 from engine.model.forward_batch import ForwardBatch
+from engine.model.upload import upload
 
 QUERY_TILE = 16
 KEY_TILE = 128
@@ -45,14 +47,15 @@ class TiledAttention:
     """See the module."""
 
     name = "tiled"
+    is_capturable = False
 
     def plan(self, batch: ForwardBatch, block_size: int) -> TilePlan:
-        tiles = sorted(_cut(batch), key=lambda tile: -tile.num_keys)
+        tiles = sorted(_cut(batch.flat), key=lambda tile: -tile.num_keys)
         device = batch.positions.device
-        rows = torch.tensor([tile.padded_rows() for tile in tiles], device=device)
+        rows = upload([tile.padded_rows() for tile in tiles], device)
         num_key_tiles = [-(-tile.num_keys // KEY_TILE) for tile in tiles]
-        owners = torch.tensor([tile.sequence for tile in tiles], device=device)
-        flat = [0] * batch.num_rows
+        owners = upload([tile.sequence for tile in tiles], device)
+        flat = [0] * batch.flat.num_rows
         for index, tile in enumerate(tiles):
             first = index * QUERY_TILE
             flat[tile.first_row : tile.first_row + tile.num_rows] = range(first, first + tile.num_rows)
@@ -61,7 +64,7 @@ class TiledAttention:
             positions=batch.positions[rows],
             slots=_key_slots(batch.block_tables, block_size, num_key_tiles[0])[owners],
             num_active=[sum(n > t for n in num_key_tiles) for t in range(num_key_tiles[0])],
-            flat=torch.tensor(flat, device=device),
+            flat=upload(flat, device),
         )
 
     def attend(
@@ -136,7 +139,7 @@ class _Tile:
         return rows + [self.first_row] * (QUERY_TILE - self.num_rows)
 
 
-def _cut(batch: ForwardBatch) -> list[_Tile]:
+def _cut(batch: FlatBatch) -> list[_Tile]:
     tiles = []
     first_row = 0
     for sequence, (num_rows, length) in enumerate(zip(batch.row_counts, batch.context_lengths, strict=True)):

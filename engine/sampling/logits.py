@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.model.upload import upload
 from engine.params import SamplingParams
 from engine.sequence import Sequence
 
@@ -62,7 +63,7 @@ def adjust(logits: torch.Tensor, rows: Seq[SamplingRow], end_token_ids: frozense
         if params.frequency_penalty or params.presence_penalty:
             _penalise_frequency(logits[index], row)
         if row.output_index < params.min_tokens:
-            logits[index, _ids(end_token_ids, logits)] = -math.inf
+            logits[index].index_fill_(0, _ids(end_token_ids, logits), -math.inf)
 
 
 def needs_adjusting(row: SamplingRow) -> bool:
@@ -76,13 +77,17 @@ def needs_adjusting(row: SamplingRow) -> bool:
     )
 
 
+def truncates(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+
+
 def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """Steps 5 to 8 as a mask: the logits of one row, -inf where a token is cut off.
 
     Args:
         logits: ``[vocab_size]`` float32, adjusted, not yet divided by the temperature.
     """
-    if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
+    if not truncates(params):
         return logits
     ordered, order = torch.sort(logits, descending=True, stable=True)
     # The difference first: a tiny temperature then gives exact zeros behind the best token, never NaN.
@@ -102,7 +107,7 @@ def truncate(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 def _add_bias(logits: torch.Tensor, params: SamplingParams) -> None:
     ids = _ids(params.logit_bias, logits)
-    logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
+    logits[ids] += upload(list(params.logit_bias.values()), logits.device, logits.dtype)
 
 
 def _penalise_repetition(logits: torch.Tensor, row: SamplingRow) -> None:
@@ -119,9 +124,9 @@ def _penalise_frequency(logits: torch.Tensor, row: SamplingRow) -> None:
     if not counts:
         return
     ids = _ids(counts, logits)
-    values = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
+    values = upload(list(counts.values()), logits.device, logits.dtype)
     logits[ids] -= values * row.params.frequency_penalty + row.params.presence_penalty
 
 
 def _ids(token_ids: Iterable[int], like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(list(token_ids), dtype=torch.int64, device=like.device)
+    return upload(list(token_ids), like.device)

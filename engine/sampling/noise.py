@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 
 import torch
 
+from engine.model.upload import upload
 from engine.params import mix64
 
 _MASK32 = (1 << 32) - 1
@@ -27,7 +28,7 @@ def gumbel_noise(keys: Seq[tuple[int, int]], vocab_size: int, device: torch.devi
     ``g = -log(-log(1 - u))`` with ``u = (x + 1/2) / 2^31``. Large noise, the kind that wins, belongs to small ``u``,
     where float32 is fine-grained; ``log1p`` keeps it so.
     """
-    words = torch.tensor([[_signed32(w) for w in key_words(*key)] for key in keys], dtype=torch.int64, device=device)
+    words = upload([[_signed32(w) for w in key_words(*key)] for key in keys], device)
     low, high = words.to(torch.int32).unbind(1)
     x = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
     x = _mix32(x * -1640531535 + low.unsqueeze(1))  # 0x9E3779B1, an odd constant: distinct ids stay distinct

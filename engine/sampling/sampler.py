@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate
+from engine.model.upload import upload
+from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate, truncates
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.noise import gumbel_noise
 from engine.types import TokenLogprob
@@ -56,12 +57,15 @@ class Sampler:
 
     def _draw(self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]) -> torch.Tensor:
         """int64 ``[len(rows)]``."""
-        known = torch.tensor([row.token_id if isinstance(row, ScoreRow) else -1 for row in rows])
+        tokens = logits.argmax(dim=-1)
+        known = [(i, row.token_id) for i, row in enumerate(rows) if isinstance(row, ScoreRow)]
+        if known:
+            index, token_ids = upload(known, logits.device).unbind(1)
+            tokens[index] = token_ids
         drawn = [(i, row) for i, row in enumerate(rows) if isinstance(row, SamplingRow)]
         special = [(i, row) for i, row in drawn if needs_adjusting(row) or row.params.temperature > 0]
-        tokens = torch.where(known.to(logits.device) >= 0, known.to(logits.device), logits.argmax(dim=-1))
         if special:
-            index = torch.tensor([i for i, _ in special], device=logits.device)
+            index = upload([i for i, _ in special], logits.device)
             tokens[index] = self._draw_special(logits[index], [row for _, row in special])
         return tokens
 
@@ -71,7 +75,7 @@ class Sampler:
         hot = [i for i, row in enumerate(rows) if row.params.temperature > 0]
         tokens = logits.argmax(dim=-1)
         if hot:
-            index = torch.tensor(hot, device=logits.device)
+            index = upload(hot, logits.device)
             draw = self._native.draw if self._native else draw_slowly
             tokens[index] = draw(logits[index], [rows[i] for i in hot])
         return tokens
@@ -84,9 +88,10 @@ def draw_slowly(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
         logits: float32 ``[len(rows), vocab_size]``, adjusted.
     """
     noise = gumbel_noise([(row.params.seed, row.output_index) for row in rows], logits.shape[1], logits.device)
-    temperatures = torch.tensor([row.params.temperature for row in rows], device=logits.device)
-    kept = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
-    return (kept + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
+    temperatures = upload([row.params.temperature for row in rows], logits.device, torch.float32)
+    if any(truncates(row.params) for row in rows):
+        logits = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
+    return (logits + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
 
 
 def _num_top(row: SamplingRow | ScoreRow) -> int | None:
@@ -97,7 +102,7 @@ def _with_logprobs(
     logits: torch.Tensor, tokens: torch.Tensor, wanted: list[tuple[int, int]]
 ) -> tuple[list[int], list[TokenLogprob | None]]:
     """Pack tokens, log-probabilities and best alternatives into one copy; float64 holds every id exactly."""
-    index = torch.tensor([i for i, _ in wanted], device=logits.device)
+    index = upload([i for i, _ in wanted], logits.device)
     num_top = min(max(n for _, n in wanted), logits.shape[1])
     logprobs = logits[index].log_softmax(dim=-1)
     chosen = logprobs.gather(1, tokens[index].unsqueeze(1))

@@ -70,7 +70,7 @@ class RealModel:
         settings = {name: getattr(self.config, name) for name in EngineConfig.__slots__} | overrides
         config = EngineConfig(**settings)  # type: ignore[arg-type]
         loaded = replace(self.loaded, max_model_len=config.max_model_len)
-        core, _ = build_engine(config, loaded, "default")
+        core, _ = build_engine(config, loaded, "default", progress=lambda stage, fraction: None)
         return core
 
     def sequence(self, request_id: str, prompt: list[int], draft_length: int, params: SamplingParams) -> Sequence:

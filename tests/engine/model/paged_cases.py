@@ -6,7 +6,8 @@ import random
 
 import torch
 
-from engine.model.forward_batch import ForwardBatch
+from engine.model.flat_batch import FlatBatch
+from engine.model.forward_batch import ForwardBatch, send
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 4, 2, 16
 
@@ -40,17 +41,18 @@ class PagedTexts:
     def batch(self, parts: list[Rows]) -> ForwardBatch:
         """One forward over some rows of some sequences, each with just the blocks it needs."""
         tables = [self._tables[sequence][: -(-end // self.block_size)] for sequence, _, end in parts]
-        width = max(len(table) for table in tables)
         positions = [p for _, first, end in parts for p in range(first, end)]
-        return ForwardBatch(
-            input_ids=torch.zeros(len(positions), dtype=torch.int64),
-            positions=torch.tensor(positions),
-            slots=torch.tensor([slot for part in parts for slot in self.slots(*part)]),
-            logit_rows=torch.empty(0, dtype=torch.int64),
+        flat = FlatBatch(
+            input_ids=[0] * len(positions),
+            positions=positions,
+            slots=[slot for part in parts for slot in self.slots(*part)],
+            logit_rows=[],
             row_counts=[end - first for _, first, end in parts],
             context_lengths=[end for _, _, end in parts],
-            block_tables=torch.tensor([table + [0] * (width - len(table)) for table in tables], dtype=torch.int32),
+            block_tables=tables,
+            table_width=max(len(table) for table in tables),
         )
+        return send(flat, self.keys.device)
 
     def query(self, parts: list[Rows]) -> torch.Tensor:
         return torch.cat([self.queries[sequence][first:end] for sequence, first, end in parts])

@@ -16,7 +16,8 @@ from transformers import (
 
 from engine.errors import ConfigError
 from engine.model.attention import attend
-from engine.model.forward_batch import build_forward_batch
+from engine.model.flat_batch import flatten
+from engine.model.forward_batch import send
 from engine.model.kv_pool import KVPool
 from engine.model.runner import ModelRunner, kv_shape
 from engine.model.tiled_attention import TiledAttention
@@ -107,13 +108,17 @@ def test_a_batch_is_flat_and_rows_of_one_sequence_stand_together() -> None:
     first.num_computed_tokens, first.block_table = 5, [3, 1, 9]
     second.block_table = [2]
     batch = ScheduledBatch([ScheduledSequence(first, 1), ScheduledSequence(second, 2)])
-    flat = build_forward_batch(batch, [Draft((50, 51, 52)), Draft()], pool, model.device)
-    assert flat.input_ids.tolist() == [6, 50, 51, 52, 7, 8]
-    assert flat.positions.tolist() == [5, 6, 7, 8, 0, 1]
-    assert flat.slots.tolist() == [5, 6, 7, 36, 8, 9]
-    assert flat.logit_rows.tolist() == [0, 1, 2, 3, 4, 5]
-    assert (flat.row_counts, flat.context_lengths, flat.num_rows) == ([4, 2], [9, 2], 6)
-    assert flat.block_tables.tolist() == [[3, 1, 9], [2, 0, 0]]
+    flat = flatten(batch, [Draft((50, 51, 52)), Draft()], pool.block_size)
+    sent = send(flat, model.device)
+    assert sent.input_ids.tolist() == flat.input_ids == [6, 50, 51, 52, 7, 8]
+    assert sent.positions.tolist() == flat.positions == [5, 6, 7, 8, 0, 1]
+    assert sent.slots.tolist() == flat.slots == [5, 6, 7, 36, 8, 9]
+    assert sent.logit_rows.tolist() == flat.logit_rows == [0, 1, 2, 3, 4, 5]
+    assert flat.row_counts == [4, 2]
+    assert sent.cumulative_rows.tolist() == [0, 4, 6]
+    assert sent.context_lengths.tolist() == flat.context_lengths == [9, 2]
+    assert sent.block_tables.tolist() == [[3, 1, 9], [2, 0, 0]]
+    assert (sent.max_rows, sent.max_context) == (4, 9)
     assert first.token_ids == [1, 2, 3, 4, 5, 6]
 
 
