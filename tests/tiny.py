@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.core import EngineCore
+from engine.core import EngineCore, Runner
 from engine.model.attention import AttentionBackend
 from engine.model.kv_pool import KVPool
 from engine.model.row_stable import stabilise
@@ -103,6 +103,7 @@ def build_core(
     drafter: Drafter | None = None,
     attention: AttentionBackend | None = None,
     native_draw: NativeDraw | None = None,
+    wrap: Callable[[ModelRunner], Runner] = lambda runner: runner,
     num_blocks: int = 256,
     block_size: int = 4,
     max_num_seqs: int = 16,
@@ -110,7 +111,11 @@ def build_core(
     enable_prefix_caching: bool = True,
     end_token_ids: frozenset[int] = frozenset({0}),
 ) -> EngineCore:
-    """An engine over ``model``, which must have been passed through ``stabilise`` if bits matter."""
+    """An engine over ``model``, which must have been passed through ``stabilise`` if bits matter.
+
+    Args:
+        wrap: what stands before the runner.
+    """
     num_layers, num_kv_heads, head_dim = kv_shape(model)
     pool = KVPool(
         num_layers=num_layers,
@@ -129,7 +134,7 @@ def build_core(
         ),
         controller=FixedDraftLength(),
         drafter=drafter or NullDrafter(),
-        runner=ModelRunner(model, pool, attention or TiledAttention()),
+        runner=wrap(ModelRunner(model, pool, attention or TiledAttention())),
         verifier=Verifier(Sampler(end_token_ids, native_draw)),
         end_token_ids=end_token_ids,
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence as Seq
 
 import torch
 
-from engine.model.flat_batch import NULL_BATCH, FlatBatch
+from engine.model.flat_batch import FlatBatch
 from engine.model.forward_batch import unpack
 from engine.model.row_buckets import RowBucket, find_bucket
 from engine.model.runner import ModelRunner
@@ -39,7 +39,7 @@ class CapturedForward:
     def __init__(self, bucket: RowBucket, runner: ModelRunner, capture: Capture, logits: torch.Tensor) -> None:
         self._bucket = bucket
         self._logits = logits[: bucket.num_rows]
-        null_step = NULL_BATCH.pad(bucket.shape)
+        null_step = bucket.null_step()
         self._packed = upload(null_step.pack(), logits.device)
 
         def forward() -> None:

@@ -37,6 +37,21 @@ class RowBucket:
     def shape(self) -> BatchShape:
         return BatchShape(self.num_rows, self.num_rows, self.num_sequences, self.table_width)
 
+    def null_step(self) -> FlatBatch:
+        """A full step that reads and writes the null block alone."""
+        even, rest = divmod(self.num_rows, self.num_sequences)
+        row_counts = [even + 1] * rest + [even] * (self.num_sequences - rest)
+        return FlatBatch(
+            input_ids=[0] * self.num_rows,
+            positions=[position for count in row_counts for position in range(count)],
+            slots=[0] * self.num_rows,
+            logit_rows=list(range(self.num_rows)),
+            row_counts=row_counts,
+            context_lengths=row_counts,
+            block_tables=[[]] * self.num_sequences,
+            table_width=self.table_width,
+        )
+
     def holds(self, flat: FlatBatch) -> bool:
         num_padding = self.num_rows - flat.num_rows
         return (
