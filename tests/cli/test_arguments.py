@@ -31,7 +31,7 @@ class TestArguments:
         words = (
             "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
-            "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --cache-dir /tmp/c "
+            "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager --cache-dir /tmp/c "
             "--served-model-name a b --unknown-fields ignore"
         )
         assert engine_config(parse(*words.split())) == EngineConfig(
@@ -49,6 +49,7 @@ class TestArguments:
             drafter="none",
             num_speculative_tokens=3,
             num_threads=1,
+            enforce_eager=True,
             cache_dir=Path("/tmp/c"),
         )
         settings = server_settings(parse(*words.split()))
