@@ -31,8 +31,8 @@ class TestArguments:
         words = (
             "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
-            "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager --cache-dir /tmp/c "
-            "--served-model-name a b --unknown-fields ignore"
+            "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager "
+            "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore"
         )
         assert engine_config(parse(*words.split())) == EngineConfig(
             model="/models/one",

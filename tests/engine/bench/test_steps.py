@@ -12,8 +12,10 @@ from engine.bench import steps_run
 from engine.bench.random_model import _SHAPES, make_random_model
 from engine.bench.steps import BlindDrafter, StepCost, measure_steps
 from engine.bench.steps_run import run_steps
+from engine.bench.steps_table import MemoryFloor, steps_table
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from tests.fakes import fake_info
 from tests.small_folders import write_hugging_face_folder
 from tests.tiny import VOCAB_SIZE, build_core, one_thread, tiny_llama
 
@@ -31,6 +33,25 @@ def test_streams_and_drafts_of_each_number_of_rows() -> None:
     kinds = [(cost.num_rows, cost.is_verifying) for cost in costs]
     assert kinds == [(1, False), (8, False), (8, True), (4, False), (4, True)]
     assert all(0 < cost.forward_seconds < cost.seconds for cost in costs)
+
+
+def test_contexts_are_counted() -> None:
+    """Of streams the prompt of 64 and what they have said; of a draft those of the one stream."""
+    one, many, draft = measure([1, 8])
+    assert 64 < one.num_context_tokens < 80
+    assert 8 * 64 < many.num_context_tokens < 8 * 80
+    assert 64 < draft.num_context_tokens < 64 + 7 * 8
+
+
+def test_the_floor_is_the_time_of_reading_weights_and_contexts() -> None:
+    floor = MemoryFloor(weight_bytes=6000, bytes_per_token=10, bandwidth=2000.0)
+    cost = StepCost(num_rows=2, is_verifying=False, num_context_tokens=200, seconds=8.0, forward_seconds=6.0)
+    assert floor.seconds(cost) == 4.0
+    for device, share in (("cpu", "25"), ("cuda", "-")):
+        table = steps_table([cost], fake_info(device=device), floor)
+        assert [next(iter(column.cells)) for column in table.columns] == (
+            ["2", "streams", "8000.00", "4000.00", "1.00", "2.00", share]
+        )
 
 
 def test_no_draft_is_as_long_as_that() -> None:
