@@ -17,13 +17,14 @@ from engine.model.quantisation import BLOCK, QuantisedType, pack_blocks, quantis
 PANEL = 32  # outputs packed together, as in the C++
 DTYPES = (torch.float32, torch.bfloat16)
 _OUTPUTS_AT_ONCE = 4096  # whole panels
+_ROW_BLOCK_BYTES = BLOCK + 8  # numbers of 8 bits, a scale and a sum, as in the C++
 
 
 class _Product(ctypes.Structure):
     """Mirrors ``Product`` of the C++."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("rows", "panels", "bias", "output", "block_sums")),
+        *((name, ctypes.c_void_p) for name in ("rows", "panels", "bias", "output", "quantised_rows")),
         *((name, ctypes.c_int64) for name in ("num_rows", "row_stride", "num_inputs", "num_outputs", "is_gated")),
     )
 
@@ -53,7 +54,7 @@ class NativeLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weights[0].shape
         self._dtype = weights[0].dtype if to is None else torch.bfloat16
-        self._num_blocks = self.in_features // BLOCK if to == "int4" else 0
+        self._row_bytes = 0 if to is None else self.in_features // BLOCK * _ROW_BLOCK_BYTES
         panels = pack(weights) if to is None else pack_quantised(weights, to)
         self.register_buffer("_panels", panels, persistent=False)
         self.register_buffer("_bias", None if bias is None else bias.detach().float().contiguous(), persistent=False)
@@ -71,14 +72,14 @@ class NativeLinear(nn.Module):
         rows = input.reshape(-1, self.in_features)
         if rows.stride(1) != 1:
             rows = rows.contiguous()
-        block_sums = torch.empty(len(rows) * self._num_blocks)
+        quantised_rows = torch.empty(len(rows) * self._row_bytes, dtype=torch.uint8)
         output = torch.empty((*input.shape[:-1], self.out_features), dtype=self._dtype)
         product = _Product(
             rows=rows.data_ptr(),
             panels=self._panels.data_ptr(),
             bias=None if self._bias is None else self._bias.data_ptr(),
             output=output.data_ptr(),
-            block_sums=block_sums.data_ptr(),
+            quantised_rows=quantised_rows.data_ptr(),
             num_rows=len(rows),
             row_stride=rows.stride(0),
             num_inputs=self.in_features,

@@ -102,16 +102,12 @@ def pack_blocks(weight: QuantisedWeight) -> torch.Tensor:
         have any, their numbers; outputs beyond the last are 0.
     """
     parts = [_panels(weight.scales).view(torch.uint8)]
-    numbers = _panels(weight.numbers)  # [panels, blocks, PANEL, BLOCK]
+    quads = _panels(weight.numbers).unflatten(-1, (-1, 4)).transpose(2, 3)  # [..., four inputs, output, 4]
     if weight.offsets is None:
-        pairs = numbers.unflatten(-1, (-1, 2)).transpose(2, 3)  # [..., pair of inputs, output, 2]
-        parts.append(pairs.flatten(2).contiguous().view(torch.uint8))
+        parts.append((quads.to(torch.int16) + 128).to(torch.uint8).flatten(2))
     else:
         parts.append(_panels(weight.offsets).view(torch.uint8))
-        # [..., eight inputs, output, even or odd, which pair]: the four pairs share 16 bits
-        nibbles = numbers.unflatten(-1, (-1, 4, 2)).permute(0, 1, 3, 2, 5, 4).to(torch.int32)
-        words = (nibbles << torch.tensor([0, 4, 8, 12], dtype=torch.int32)).sum(-1).to(torch.uint16)
-        parts.append(words.flatten(2).contiguous().view(torch.uint8))
+        parts.append((quads[:, :, 0::2] | quads[:, :, 1::2] << 4).flatten(2))
     return torch.cat(parts, dim=2)
 
 

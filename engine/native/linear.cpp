@@ -1,7 +1,10 @@
 // Products of rows with packed weights: y = x W^T + b, and silu(x G^T) * (x U^T) in one pass.
 //
-// An output's bits depend on its own row and weights alone: the sum runs over the inputs in ascending order, of quantised
-// weights block by block, however many rows there are. How many rows share a pass over the weights decides only how often they are read.
+// An output's bits depend on its own row and weights alone: the sum runs over the inputs in ascending order, however many
+// rows there are. How many rows share a pass over the weights decides only how often they are read.
+//
+// Rows that meet quantised weights are rounded to 8 bits, with a scale for each block of their own, so that a block's sum
+// is one of integers and exact in any order.
 //
 // Weights are packed into panels of 32 outputs. Within a panel, step after step over the inputs, lie the weights of all
 // 32 outputs, so that a pass reads memory from end to end; quantised ones first of 16, then of the other 16. A gated
@@ -18,7 +21,6 @@ constexpr int MOST_ROWS = 12;  // two sums a row, two weights, one input: 27 of 
 #else
 constexpr int MOST_ROWS = 3;
 #endif
-constexpr int MOST_QUANTISED_ROWS = MOST_ROWS * 2 / 3;  // three sums a row
 constexpr int AHEAD = 2048;  // bytes to fetch ahead
 
 struct Product {
@@ -26,7 +28,7 @@ struct Product {
     const void* panels;
     const float* bias;  // [num_outputs], or null
     void* output;
-    float* block_sums;  // [num_rows, num_inputs / BLOCK], for weights with an offset
+    void* quantised_rows;  // RowBlock [num_rows, num_inputs / BLOCK], for quantised weights
     int64_t num_rows, row_stride, num_inputs, num_outputs;
     int64_t is_gated;
 };
@@ -38,14 +40,15 @@ struct Sums {
 
 struct Float32 {
     typedef float element;
-    static constexpr int most_rows = MOST_ROWS;
-    static constexpr bool has_offset = false;
 
     static int64_t panel_bytes(int64_t num_inputs) { return num_inputs * PANEL * sizeof(float); }
 
+    static void prepare(const Product&) {}
+
     template <int ROWS>
-    static Sums<ROWS> multiply(const float* rows, const float*, const Product& product, const char* panel) {
+    static Sums<ROWS> multiply(int64_t first_row, const Product& product, const char* panel) {
         Sums<ROWS> sums;
+        const float* rows = static_cast<const float*>(product.rows) + first_row * product.row_stride;
         for (int64_t k = 0; k < product.num_inputs; ++k, panel += PANEL * sizeof(float)) {
             const vec w[2] = {load((const float*)panel), load((const float*)panel + LANES)};
             __builtin_prefetch(panel + AHEAD);
@@ -62,14 +65,15 @@ struct Float32 {
 
 struct BFloat16 {
     typedef bfloat16 element;
-    static constexpr int most_rows = MOST_ROWS;
-    static constexpr bool has_offset = false;
 
     static int64_t panel_bytes(int64_t num_inputs) { return num_inputs * PANEL * sizeof(bfloat16); }
 
+    static void prepare(const Product&) {}
+
     template <int ROWS>
-    static Sums<ROWS> multiply(const bfloat16* rows, const float*, const Product& product, const char* panel) {
+    static Sums<ROWS> multiply(int64_t first_row, const Product& product, const char* panel) {
         Sums<ROWS> sums;
+        const bfloat16* rows = static_cast<const bfloat16*>(product.rows) + first_row * product.row_stride;
         for (int64_t k = 0; k < product.num_inputs; k += 2, panel += 2 * PANEL * sizeof(bfloat16)) {
             const pair_vec w[2] = {load_pairs(panel), load_pairs(panel + sizeof(pair_vec))};
             __builtin_prefetch(panel + AHEAD);
@@ -84,114 +88,116 @@ struct BFloat16 {
     }
 };
 
-inline vec load_float16(const void* p) {
-    const ivec bits = __builtin_convertvector(read<half_vec>(p), ivec);
-    const vec magnitude = (vec)((bits & 0x7FFF) << 13) * 0x1p112f;  // exact, also where float16 is subnormal
-    return (vec)((ivec)magnitude | ((bits & 0x8000) << 16));
+// BLOCK inputs of one row: scale * number.
+struct RowBlock {
+    float scale;
+    int32_t sum;  // of the numbers
+    int8_t numbers[BLOCK];
+};
+
+RowBlock round_to_8_bits(const bfloat16* from) {
+    const vec x[2] = {load(from), load(from + LANES)};
+    // As integers, so that the largest of numbers and a NaN is the NaN.
+    const ivec magnitudes[2] = {(ivec)x[0] & 0x7FFFFFFF, (ivec)x[1] & 0x7FFFFFFF};
+    const int32_t bits = largest_of(larger(magnitudes[0], magnitudes[1]));
+    const float largest = read<float>(&bits);
+    const float steps = largest > 1e-30f ? 127.0f / largest : 0.0f;  // the reciprocal of less may be infinite
+    RowBlock block = {largest / 127.0f, 0, {}};
+    ivec sum = {};
+    for (int half = 0; half < 2; ++half) {
+        const ivec number = to_nearest(x[half] * steps);
+        sum += number;
+        store(block.numbers + half * LANES, number);
+    }
+    block.sum = sum_of(sum);
+    return block;
 }
 
-inline uint16_t bfloat16_of_small(int number) {  // at most 8 significant bits: exact
-    const float x = number;
-    return read<uint32_t>(&x) >> 16;
+void quantise_rows(const Product& product) {
+    const bfloat16* rows = static_cast<const bfloat16*>(product.rows);
+    RowBlock* blocks = static_cast<RowBlock*>(product.quantised_rows);
+    const int64_t num_blocks = product.num_inputs / BLOCK;
+#pragma omp parallel for schedule(static) if (product.num_rows >= 16)
+    for (int64_t i = 0; i < product.num_rows * num_blocks; ++i)
+        blocks[i] = round_to_8_bits(rows + i / num_blocks * product.row_stride + i % num_blocks * BLOCK);
 }
 
-// The weights of 16 outputs and BLOCK inputs: scale * number, each number of 8 bits with its sign.
+// The weights of 16 outputs and BLOCK inputs: scale * (number - 128), numbers of 8 bits without a sign.
 struct Int8Block {
-    static constexpr bool has_offset = false;
     static constexpr int64_t header_bytes = LANES * 2, bytes = header_bytes + LANES * BLOCK;
 
-    static pair_vec pairs(const char* numbers, int step) {
-        const char* from = numbers + step * 2 * LANES;
-#ifdef __AVX512BF16__
-        const __m512i low = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
-        const __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(from + LANES)));
-        return (pair_vec)_mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
-#else
-        uint16_t halves[2 * LANES];
-        for (int i = 0; i < 2 * LANES; ++i) halves[i] = bfloat16_of_small((signed char)from[i]);
-        return load_pairs(halves);
-#endif
+    const char* at;
+
+    // Those of inputs 4 * step and the three after it, and the same of the next step.
+    void quads(int step, quad_vec (&weights)[2]) const {
+        for (int i = 0; i < 2; ++i) weights[i] = read<quad_vec>(at + header_bytes + (step + i) * sizeof(quad_vec));
+    }
+
+    ivec begin(const RowBlock& row) const { return row.sum * -128 - ivec{}; }
+
+    vec end(vec total, ivec sum, const RowBlock& row) const {
+        return add_product(total, __builtin_convertvector(sum, vec), load_float16(at) * row.scale);
     }
 };
 
-// The same with offset + scale * number, numbers of 4 bits without a sign. Sixteen bits hold the numbers of one output
-// for every other one of eight inputs, so that a shift brings those of the next step down.
+// The same with offset + scale * number, numbers of 4 bits: those of two steps share their bytes.
 struct Int4Block {
-    static constexpr bool has_offset = true;
     static constexpr int64_t header_bytes = LANES * 4, bytes = header_bytes + LANES * BLOCK / 2;
 
-    static pair_vec pairs(const char* numbers, int step) {
-        const char* from = numbers + step / 4 * 4 * LANES;
-        const int shift = step % 4 * 4;
-#ifdef __AVX512BF16__
-        // Looks at the low 5 bits of an index: the table holds each number twice.
-        const __m512i table = _mm512_set_epi16(
-            0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100, 0x40E0, 0x40C0, 0x40A0, 0x4080, 0x4040,
-            0x4000, 0x3F80, 0, 0x4170, 0x4160, 0x4150, 0x4140, 0x4130, 0x4120, 0x4110, 0x4100, 0x40E0, 0x40C0, 0x40A0,
-            0x4080, 0x4040, 0x4000, 0x3F80, 0);
-        return (pair_vec)_mm512_permutexvar_epi16(_mm512_srli_epi16(_mm512_loadu_si512(from), shift), table);
-#else
-        uint16_t packed[2 * LANES], halves[2 * LANES];
-        std::memcpy(packed, from, sizeof packed);
-        for (int i = 0; i < 2 * LANES; ++i) halves[i] = bfloat16_of_small(packed[i] >> shift & 15);
-        return load_pairs(halves);
-#endif
+    const char* at;
+
+    void quads(int step, quad_vec (&weights)[2]) const {
+        const quad_vec both = read<quad_vec>(at + header_bytes + step / 2 * sizeof(quad_vec));
+        weights[0] = both & 0x0F0F0F0Fu;
+        weights[1] = both >> 4 & 0x0F0F0F0Fu;
+    }
+
+    ivec begin(const RowBlock&) const { return ivec{}; }
+
+    vec end(vec total, ivec sum, const RowBlock& row) const {
+        total = add_product(total, __builtin_convertvector(sum, vec), load_float16(at) * row.scale);
+        return add_product(total, load_float16(at + 2 * LANES), broadcast(row.sum * row.scale));
     }
 };
 
-// Numbers are multiplied as they are, which bfloat16 holds exactly, and a block's sum is scaled: no weight is rounded.
 template <class Block>
 struct Quantised {
     typedef bfloat16 element;
-    static constexpr int most_rows = MOST_QUANTISED_ROWS;
-    static constexpr bool has_offset = Block::has_offset;
 
     static int64_t panel_bytes(int64_t num_inputs) { return 2 * (num_inputs / BLOCK) * Block::bytes; }
 
+    static void prepare(const Product& product) { quantise_rows(product); }
+
     template <int ROWS>
-    static Sums<ROWS> multiply(const bfloat16* rows, const float* block_sums, const Product& product,
-                               const char* panel) {
+    static Sums<ROWS> multiply(int64_t first_row, const Product& product, const char* panel) {
         Sums<ROWS> sums;
         const int64_t num_blocks = product.num_inputs / BLOCK;
+        const RowBlock* rows = static_cast<const RowBlock*>(product.quantised_rows) + first_row * num_blocks;
         for (int half = 0; half < 2; ++half)
             for (int64_t b = 0; b < num_blocks; ++b, panel += Block::bytes) {
-                vec even[ROWS] = {}, odd[ROWS] = {};
                 for (int64_t ahead = 0; ahead < Block::bytes; ahead += 64) __builtin_prefetch(panel + AHEAD + ahead);
-#pragma GCC unroll 8
-                for (int step = 0; step < BLOCK / 2; step += 2) {
-                    const pair_vec w[2] = {Block::pairs(panel + Block::header_bytes, step),
-                                           Block::pairs(panel + Block::header_bytes, step + 1)};
+                const Block block = {panel};
+                ivec of_block[ROWS];
+#pragma GCC unroll 12
+                for (int r = 0; r < ROWS; ++r) of_block[r] = block.begin(rows[r * num_blocks + b]);
+#pragma GCC unroll 4
+                for (int step = 0; step < BLOCK / 4; step += 2) {
+                    quad_vec w[2];
+                    block.quads(step, w);
 #pragma GCC unroll 12
                     for (int r = 0; r < ROWS; ++r) {
-                        const bfloat16* x = rows + r * product.row_stride + b * BLOCK + 2 * step;
-                        even[r] = add_products(even[r], w[0], broadcast_pair(x));
-                        odd[r] = add_products(odd[r], w[1], broadcast_pair(x + 2));
+                        const int8_t* x = rows[r * num_blocks + b].numbers + 4 * step;
+                        of_block[r] = add_products(of_block[r], w[0], broadcast_quad(x));
+                        of_block[r] = add_products(of_block[r], w[1], broadcast_quad(x + 4));
                     }
                 }
-                const vec scale = load_float16(panel);
-                for (int r = 0; r < ROWS; ++r) {
-                    sums.of[r][half] = add_product(sums.of[r][half], even[r] + odd[r], scale);
-                    if constexpr (has_offset)
-                        sums.of[r][half] = add_product(sums.of[r][half], load_float16(panel + 2 * LANES),
-                                                       broadcast(block_sums[r * num_blocks + b]));
-                }
+#pragma GCC unroll 12
+                for (int r = 0; r < ROWS; ++r)
+                    sums.of[r][half] = block.end(sums.of[r][half], of_block[r], rows[r * num_blocks + b]);
             }
         return sums;
     }
 };
-
-// What an offset is multiplied by.
-void sum_blocks(const Product& product) {
-    const int64_t num_blocks = product.num_inputs / BLOCK;
-    for (int64_t i = 0; i < product.num_rows * num_blocks; ++i) {
-        const bfloat16* from = static_cast<const bfloat16*>(product.rows) + i / num_blocks * product.row_stride +
-                               i % num_blocks * BLOCK;
-        const vec both = load(from) + load(from + LANES);
-        float sum = 0.0f;
-        for (int lane = 0; lane < LANES; ++lane) sum += both[lane];
-        product.block_sums[i] = sum;
-    }
-}
 
 inline vec silu(vec x) {
     const vec magnitude = (vec)((ivec)x & 0x7FFFFFFF);
@@ -233,11 +239,9 @@ void finish(const Sums<ROWS>& sums, int64_t first_row, int64_t panel, const Prod
 
 template <class Format, int ROWS>
 DRAFTAHEAD_ONE_COPY void multiply_rows(int64_t first_row, int64_t panel, const Product& product) {
-    typedef typename Format::element T;
-    const T* rows = static_cast<const T*>(product.rows) + first_row * product.row_stride;
     const char* weights = static_cast<const char*>(product.panels) + panel * Format::panel_bytes(product.num_inputs);
-    const float* block_sums = product.block_sums + first_row * (product.num_inputs / BLOCK);
-    finish<T>(Format::template multiply<ROWS>(rows, block_sums, product, weights), first_row, panel, product);
+    finish<typename Format::element>(Format::template multiply<ROWS>(first_row, product, weights), first_row, panel,
+                                     product);
 }
 
 template <class Format, int ROWS>
@@ -250,15 +254,15 @@ void multiply_last_rows(int64_t num_rows, int64_t first_row, int64_t panel, cons
 
 template <class Format>
 void multiply(const Product& product) {
-    if constexpr (Format::has_offset) sum_blocks(product);
+    Format::prepare(product);
     const int64_t width = product.is_gated ? LANES : PANEL;
     const int64_t num_panels = (product.num_outputs + width - 1) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t panel = 0; panel < num_panels; ++panel) {
         int64_t row = 0;
-        for (; row + Format::most_rows <= product.num_rows; row += Format::most_rows)
-            multiply_rows<Format, Format::most_rows>(row, panel, product);
-        multiply_last_rows<Format, Format::most_rows>(product.num_rows - row, row, panel, product);
+        for (; row + MOST_ROWS <= product.num_rows; row += MOST_ROWS)
+            multiply_rows<Format, MOST_ROWS>(row, panel, product);
+        multiply_last_rows<Format, MOST_ROWS>(product.num_rows - row, row, panel, product);
     }
 }
 

@@ -23,6 +23,10 @@ typedef uint16_t half_vec __attribute__((vector_size(LANES * sizeof(uint16_t))))
 // Sixteen times two consecutive bfloat16, the first in the low half.
 typedef uint32_t pair_vec __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
+// Sixteen times four consecutive bytes, the first in the lowest.
+typedef uint32_t quad_vec __attribute__((vector_size(LANES * sizeof(uint32_t))));
+typedef int8_t byte_vec __attribute__((vector_size(LANES)));
+
 struct bfloat16 {
     uint16_t bits;
 };
@@ -46,6 +50,28 @@ inline void store(bfloat16* p, vec v) {
     const ivec rounded = bits + 0x7FFF + ((bits >> 16) & 1);  // to nearest, ties to even
     const half_vec h = __builtin_convertvector((rounded >> 16) & 0xFFFF, half_vec);
     std::memcpy(p, &h, sizeof h);
+}
+
+inline void store(int8_t* p, ivec small) {
+    const byte_vec bytes = __builtin_convertvector(small, byte_vec);
+    std::memcpy(p, &bytes, sizeof bytes);
+}
+
+// A float16 is kept as its bits.
+inline vec load_float16(const void* p) {
+#ifdef __AVX512F__
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+#else
+    const ivec bits = __builtin_convertvector(read<half_vec>(p), ivec);
+    const vec magnitude = (vec)((bits & 0x7FFF) << 13) * 0x1p112f;  // exact, also where float16 is subnormal
+    return (vec)((ivec)magnitude | ((bits & 0x8000) << 16));
+#endif
+}
+
+// Of numbers below 2^22; ties to even.
+inline ivec to_nearest(vec v) {
+    const float magic = 12582912.0f;  // 1.5 * 2^23: what is added to it loses its fraction
+    return (ivec)(v + magic) - read<int32_t>(&magic);
 }
 
 inline vec broadcast(float x) { return x - vec{}; }
@@ -80,19 +106,36 @@ inline pair_vec load_pairs(const void* p) { return read<pair_vec>(p); }
 
 inline pair_vec broadcast_pair(const bfloat16* p) { return read<uint32_t>(p) - pair_vec{}; }
 
+inline quad_vec broadcast_quad(const int8_t* p) { return read<uint32_t>(p) - quad_vec{}; }
+
+// Of bytes without a sign and bytes with one; exact.
+inline ivec add_products(ivec sum, quad_vec weights, quad_vec inputs) {
+#ifdef __AVX512VNNI__
+    return (ivec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)inputs);
+#else
+    for (int byte = 0; byte < 4; ++byte) {
+        const ivec w = (ivec)(weights >> (8 * byte) & 0xFFu);
+        sum += w * ((ivec)(inputs << (24 - 8 * byte)) >> 24);
+    }
+    return sum;
+#endif
+}
+
 // In a fixed order, each half onto the other.
-inline float sum_of(vec v) {
+template <typename V>
+inline auto sum_of(V v) {
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int lane = 0; lane < width; ++lane) v[lane] += v[lane + width];
     return v[0];
 }
 
-inline vec larger(vec a, vec b) {
-    const ivec is_first = a > b;
-    return (vec)(((ivec)a & is_first) | ((ivec)b & ~is_first));
+template <typename V>
+inline V larger(V a, V b) {
+    return a > b ? a : b;
 }
 
-inline float largest_of(vec v) {
+template <typename V>
+inline auto largest_of(V v) {
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int lane = 0; lane < width; ++lane) v[lane] = v[lane] > v[lane + width] ? v[lane] : v[lane + width];
     return v[0];
