@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.protocol import CompletionRequest
+from server.completion_protocol import CompletionRequest
 from tests.fakes import FakeEngine
 from tests.server.harness import error_of, post, serve
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from server.protocol import CompletionRequest, Speculation, SpeculativeDecoding
+from server.completion_protocol import CompletionRequest
+from server.protocol import Speculation, SpeculativeDecoding
 from server.settings import ServerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()

@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from engine.types import TokenLogprob
-from server.answers import LEAST_LOGPROB, ChoiceWriter
+from server.answers import LEAST_LOGPROB
+from server.completion_writer import ChoiceWriter
 from tests.fakes import FakeEngine, Script, fake_logprob
 from tests.server.harness import Json, complete, serve, stream
 
