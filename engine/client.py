@@ -17,12 +17,14 @@ class GenerateRequest:
     Attributes:
         request_id: unique among the requests in flight.
         prompt: text, or token ids that are taken as they are.
+        cache_salt: prefixes are shared only with requests of the same salt.
     """
 
     request_id: str
     prompt: str | tuple[int, ...]
     params: SamplingParams
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
+    cache_salt: str = ""
 
 
 class RequestStream(Protocol):
@@ -65,11 +67,25 @@ class EngineClient(Protocol):
             EngineUnavailable: the engine is dead or draining.
         """
 
-    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
-        """The token ids that ``submit`` would use for ``prompt``.
+    async def encode(self, prompt: str | tuple[int, ...], *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of ``prompt``; with ``add_special_tokens`` those that ``submit`` would use.
 
         Raises:
             InvalidRequest: a text that no tokenizer takes, or an id outside the vocabulary.
+        """
+
+    async def encode_infill(self, prefix: str, suffix: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The prompt that asks for the text between ``prefix`` and ``suffix``.
+
+        Raises:
+            InvalidRequest: the model was not trained to insert text, or as ``encode``.
+        """
+
+    def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
+        """The token sequences of a word inside a text, with a space in front and without one.
+
+        Raises:
+            InvalidRequest: a text that no tokenizer takes.
         """
 
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -79,8 +95,8 @@ class EngineClient(Protocol):
             InvalidRequest: the model has no chat template, or it refuses these messages.
         """
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of some tokens, without special tokens; U+FFFD for a cut character."""
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of some tokens; U+FFFD for a cut character."""
 
     def token_text(self, token_id: int) -> str:
         """The text of one token by itself, special tokens included."""

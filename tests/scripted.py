@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.core import EngineCore
 from engine.sampling.logits import SamplingRow
-from engine.sampling.sampler import ScoreRow
+from engine.sampling.logprobs import ScoreRow
 from engine.scheduling.block_manager import NULL_BLOCK, BlockManager
 from engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from engine.speculation.controller import FixedDraftLength

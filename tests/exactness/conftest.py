@@ -10,10 +10,11 @@ from engine.bench.prompts import load_prompts
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.detokenizer import Detokenizer
 from engine.model.loading import LoadedModel, load_model
 from engine.params import SamplingParams, SpeculationMode, SpeculationParams
 from engine.sequence import Sequence
-from engine.tokenizer import Detokenizer, Tokenizer
+from engine.tokenizer import Tokenizer
 from engine.types import FinishReason, TokenLogprob
 
 

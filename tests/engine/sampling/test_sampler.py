@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 
 from engine.sampling.logits import SamplingRow
+from engine.sampling.logprobs import ScoreRow
 from engine.sampling.noise import gumbel_noise
-from engine.sampling.sampler import Sampler, ScoreRow
+from engine.sampling.sampler import Sampler
 from tests.sequences import make_sequence
 
 VOCAB_SIZE = 200
