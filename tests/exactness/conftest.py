@@ -80,7 +80,12 @@ class RealModel:
             request_id,
             prompt,
             params,
-            text=Detokenizer(self.tokenizer, params.stop),
+            text=Detokenizer(
+                self.tokenizer,
+                params.stop,
+                include_stop=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+            ),
             speculation=SpeculationParams(mode),
             num_speculative_tokens=draft_length,
         )
