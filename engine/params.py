@@ -126,6 +126,10 @@ class SamplingParams:
                 _check(name, number, 0, math.inf)
         if self.logprob_token_ids and self.logprobs is None:
             raise InvalidRequest("logprob_token_ids is for requests with logprobs only", param="logprob_token_ids")
+        if self.logprob_token_ids and not self.max_tokens:
+            raise InvalidRequest(
+                "logprob_token_ids is for generated tokens, but max_tokens is 0", param="logprob_token_ids"
+            )
 
 
 def _check(name: str, value: float, low: float, high: float, high_name: str = "", *, where: str = "") -> None:

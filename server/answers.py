@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
 from engine.errors import EngineUnavailable
-from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats
+from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, TokenLogprob
+from server.convert import Presentation
 from server.errors import GenerationFailed
-from server.protocol import PromptTokensDetails, ResponseMetrics, SpeculativeDecoding, Usage
+from server.protocol import (
+    PromptLogprob,
+    PromptLogprobs,
+    PromptTokensDetails,
+    ResponseMetrics,
+    SpeculativeDecoding,
+    Usage,
+)
 
 # JSON has no -Infinity; this is the number that clients know for "impossible".
 LEAST_LOGPROB = -9999.0
@@ -50,9 +58,39 @@ def join_outputs(outputs: Sequence[RequestOutput]) -> RequestOutput:
     )
 
 
-def usage_of(accounts: Sequence[RequestMetrics], num_choices: int) -> Usage:
-    """The usage of a request from its finished choices, ordered by index, ``num_choices`` a prompt."""
-    firsts = accounts[::num_choices]
+def token_namer(presentation: Presentation, token_text: Callable[[int], str]) -> Callable[[int], str]:
+    """How log-probabilities call a token."""
+    return "token_id:{}".format if presentation.names_tokens_by_id else token_text
+
+
+def prompt_logprobs_of(output: RequestOutput, num_top: int, token_text: Callable[[int], str]) -> PromptLogprobs:
+    """By the id, each token of the prompt and ``num_top`` alternatives; None for the first, which nothing precedes."""
+    return [
+        None if entry is None else _prompt_logprob(entry, num_top, token_text) for entry in output.prompt_logprobs or ()
+    ]
+
+
+def _prompt_logprob(entry: TokenLogprob, num_top: int, token_text: Callable[[int], str]) -> dict[str, PromptLogprob]:
+    ranked = [(entry.token_id, entry.logprob, entry.rank)]
+    ranked += [(token_id, logprob, rank) for rank, (token_id, logprob) in enumerate(entry.top[:num_top], start=1)]
+    return {
+        str(token_id): PromptLogprob(logprob=clamp_logprob(logprob), rank=rank, decoded_token=token_text(token_id))
+        for token_id, logprob, rank in ranked
+    }
+
+
+def usage_so_far(num_prompt_tokens: int, num_output_tokens: int) -> Usage:
+    """What one choice has used while it runs."""
+    return Usage(
+        prompt_tokens=num_prompt_tokens,
+        completion_tokens=num_output_tokens,
+        total_tokens=num_prompt_tokens + num_output_tokens,
+    )
+
+
+def usage_of(accounts: Sequence[RequestMetrics], num_candidates: int) -> Usage:
+    """The usage of a request from all that was generated, prompt by prompt, ``num_candidates`` a prompt."""
+    firsts = accounts[::num_candidates]
     prompt_tokens = sum(account.num_prompt_tokens for account in firsts)
     completion_tokens = sum(account.num_output_tokens for account in accounts)
     cached_tokens = sum(account.num_cached_tokens for account in firsts)

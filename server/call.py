@@ -5,23 +5,25 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypedDict, TypeVar
 
 from fastapi import Request, Response
 
 from engine.client import EngineClient
 from engine.types import RequestOutput
-from server.answers import finish_reason_of, join_outputs, metrics_of, usage_of
+from server.answers import finish_reason_of, join_outputs, metrics_of, usage_of, usage_so_far
+from server.best_of import likeliest
 from server.convert import ChoicePlan, PromptPlan, check_generation, plan_choices
 from server.generation import Generation
 from server.json_body import read_body
-from server.protocol import Answer, GenerationFields
+from server.protocol import Answer, GenerationFields, Usage
 from server.reception import Reception
 from server.settings import ServerSettings
-from server.streaming import EventStream, unless_disconnected
+from server.streaming import EventStream, pad, unless_disconnected
 
 _Body = TypeVar("_Body", bound=GenerationFields)
 
@@ -112,12 +114,14 @@ class _Call:
     body: GenerationFields
     seed: int
     generation: Generation
+    choices: Sequence[SubmittedChoice]
     writer: AnswerWriter
+    num_output_tokens: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     async def start(cls, route: Route[_Body], body: _Body, reception: Reception, arrived_at: float) -> _Call:
         head = AnswerHead(
-            id=f"{route.id_prefix}{uuid.uuid4().hex}",
+            id=f"{route.id_prefix}{body.request_id or uuid.uuid4().hex}",
             created=int(time.time()),
             model=body.model,
             system_fingerprint=reception.system_fingerprint,
@@ -126,32 +130,42 @@ class _Call:
         seed = secrets.randbits(53) if body.seed is None else body.seed
         engine = reception.engine
         prompts = route.prompts(body, engine)
-        plans = await plan_choices(body, prompts, engine.info, response_id=head["id"], seed=seed)
+        plans = await plan_choices(body, prompts, engine, response_id=head["id"], seed=seed)
         requests = [plan.request for plan in plans]
         generation = await Generation.start(requests, engine, reception.metrics, arrived_at)
         submitted = [
             SubmittedChoice(plan, choice.stream.prompt_token_ids)
             for plan, choice in zip(plans, generation.choices, strict=True)
         ]
-        return cls(body, seed, generation, route.writer(head, submitted, engine.token_text))
+        shown = _shown(submitted, num_candidates=body.num_candidates, num_choices=body.num_choices)
+        return cls(body, seed, generation, submitted, route.writer(head, shown, engine.token_text))
 
     async def respond(self) -> Response:
         async with aclosing(self.generation), aclosing(self._outputs()) as outputs:
             by_choice: list[list[RequestOutput]] = [[] for _ in self.generation.choices]
             async for place, output in outputs:
                 by_choice[place].append(output)
-            answer = self._with_figures(self.writer.whole([join_outputs(parts) for parts in by_choice]))
+            joined = [join_outputs(parts) for parts in by_choice]
+            if self.body.ranks_candidates:
+                num_candidates, num_choices = self.body.num_candidates, self.body.num_choices
+                joined = likeliest(joined, num_candidates=num_candidates, num_choices=num_choices)
+            answer = self._with_figures(self.writer.whole(joined))
         return Response(answer.to_json(), media_type="application/json")
 
     async def chunks(self) -> AsyncGenerator[str]:
+        wrap = pad if self.body.is_obfuscated else str
         async with aclosing(self._outputs()) as outputs:
             async for place, output in outputs:
+                self.num_output_tokens[place] += len(output.token_ids)
                 for chunk in self.writer.chunks(place, output):
                     if self.body.includes_usage:
-                        chunk.usage = None
-                    yield chunk.to_json()
+                        chunk.usage = self._usage_so_far(place) if self.body.includes_usage_so_far else None
+                    yield wrap(chunk.to_json())
         if self.body.includes_usage:
-            yield self._with_figures(self.writer.last_chunk()).to_json()
+            yield wrap(self._with_figures(self.writer.last_chunk()).to_json())
+
+    def _usage_so_far(self, place: int) -> Usage:
+        return usage_so_far(len(self.choices[place].prompt_token_ids), self.num_output_tokens[place])
 
     async def _outputs(self) -> AsyncGenerator[tuple[int, RequestOutput]]:
         async with aclosing(self.generation.outputs()) as outputs:
@@ -160,6 +174,12 @@ class _Call:
                 yield place, output
 
     def _with_figures(self, answer: Answer) -> Answer:
-        answer.usage = usage_of(self.generation.accounts, self.body.num_choices)
+        answer.usage = usage_of(self.generation.accounts, self.body.num_candidates)
         answer.metrics = metrics_of(self.generation.accounts, self.seed)
         return answer
+
+
+def _shown(choices: Sequence[SubmittedChoice], *, num_candidates: int, num_choices: int) -> list[SubmittedChoice]:
+    """As many of each prompt's candidates as it returns; which output stands for which is decided at the end."""
+    kept = [choice for place, choice in enumerate(choices) if place % num_candidates < num_choices]
+    return [replace(choice, plan=replace(choice.plan, index=index)) for index, choice in enumerate(kept)]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, PlainValidator
 
 from engine.errors import InvalidRequest
 from server.errors import json_text
-from server.protocol import Answer, GenerationFields
+from server.protocol import Answer, GenerationFields, PromptLogprobs
 
 Prompt = str | tuple[int, ...]
 TopLogprobs = dict[str, float]
@@ -35,8 +35,6 @@ def _parse_prompt(value: Any) -> tuple[Prompt, ...]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"{where} must be a string, not {json_text(value)}", param="prompt")
-    if not value:
-        raise InvalidRequest(f"{where} must not be empty", param="prompt")
     return value
 
 
@@ -65,6 +63,14 @@ class CompletionRequest(GenerationFields):
     echo: bool | None = None
     logprobs: int | None = None
 
+    @property
+    def num_candidates(self) -> int:
+        return self.num_choices if self.best_of is None else self.best_of
+
+    @property
+    def ranks_candidates(self) -> bool:
+        return self.num_candidates > 1 and self.best_of is not None
+
 
 class Logprobs(BaseModel):
     """Four lists of one length, an entry a token."""
@@ -76,17 +82,21 @@ class Logprobs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """One choice, or what a chunk adds to it."""
+    """One choice, or what a chunk adds to it. The last three are left out unless asked for."""
 
     index: int
     text: str
     logprobs: Logprobs | None
     finish_reason: Literal["stop", "length"] | None
+    stop_reason: str | int | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
     @property
     def says_something(self) -> bool:
         """Whether a chunk with this would tell a client anything."""
-        has_tokens = self.logprobs is not None and bool(self.logprobs.tokens)
+        has_tokens = bool(self.token_ids) or (self.logprobs is not None and bool(self.logprobs.tokens))
         return bool(self.text) or has_tokens or self.finish_reason is not None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from engine.types import RequestOutput, TokenLogprob
-from server.answers import clamp_logprob, finish_reason_of
+from server.answers import clamp_logprob, finish_reason_of, prompt_logprobs_of, token_namer
 from server.call import AnswerHead, SubmittedChoice
 from server.completion_protocol import Completion, CompletionChoice, Logprobs, TopLogprobs
 
@@ -38,39 +38,52 @@ class ChoiceWriter:
         self._plan = choice.plan
         self._prompt_token_ids = choice.prompt_token_ids
         self._token_text = token_text
-        self._echo_due = choice.plan.echo is not None
+        self._token_name = token_namer(choice.plan.presentation, token_text)
+        self._is_first = True
         self._offset = 0
 
     def write(self, output: RequestOutput) -> CompletionChoice:
-        """What ``output`` adds; the first one brings the prompt along where it is echoed."""
-        text, logprobs = output.text, None
-        entries: list[tuple[int, TokenLogprob | None]] = []
-        if self._echo_due:
-            self._echo_due = False
-            text = f"{self._plan.echo}{text}"
-            entries += zip(self._prompt_token_ids, output.prompt_logprobs or (), strict=False)
-        if self._plan.request.params.logprobs is not None:
-            entries += ((entry.token_id, entry) for entry in output.logprobs or ())
-            logprobs = self._logprobs(entries)
-        return CompletionChoice(
-            index=self._plan.index, text=text, logprobs=logprobs, finish_reason=finish_reason_of(output)
+        """What ``output`` adds; the first one brings along what there is of the prompt."""
+        shown, is_first = self._plan.presentation, self._is_first
+        self._is_first = False
+        choice = CompletionChoice(
+            index=self._plan.index,
+            text=output.text,
+            logprobs=None if shown.logprobs is None else self._logprobs(output, shown.logprobs, is_first=is_first),
+            finish_reason=finish_reason_of(output),
+            stop_reason=output.stop_reason,
         )
+        if is_first and self._plan.echo is not None:
+            choice.text = f"{self._plan.echo}{choice.text}"
+        if shown.token_ids:
+            choice.token_ids = output.token_ids
+            if is_first:
+                choice.prompt_token_ids = list(self._prompt_token_ids)
+        if is_first and shown.prompt_logprobs is not None:
+            choice.prompt_logprobs = prompt_logprobs_of(output, shown.prompt_logprobs, self._token_text)
+        return choice
 
-    def _logprobs(self, entries: Iterable[tuple[int, TokenLogprob | None]]) -> Logprobs:
+    def _logprobs(self, output: RequestOutput, num_top: int, *, is_first: bool) -> Logprobs:
         lists = Logprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for token_id, entry in entries:
-            token = self._token_text(token_id)
-            lists.tokens.append(token)
-            lists.token_logprobs.append(None if entry is None else clamp_logprob(entry.logprob))
-            lists.top_logprobs.append(None if entry is None else self._top_logprobs(token, entry))
-            lists.text_offset.append(self._offset)
-            self._offset += len(token)
+        if is_first and self._plan.echo is not None:
+            for token_id, scored in zip(self._prompt_token_ids, output.prompt_logprobs or (), strict=False):
+                # The request may have asked for more alternatives in prompt_logprobs.
+                self._add(lists, token_id, scored and scored._replace(top=scored.top[:num_top]))
+        for entry in output.logprobs or ():
+            self._add(lists, entry.token_id, entry)
         return lists
 
-    def _top_logprobs(self, token: str, entry: TokenLogprob) -> TopLogprobs:
+    def _add(self, lists: Logprobs, token_id: int, entry: TokenLogprob | None) -> None:
+        lists.tokens.append(self._token_name(token_id))
+        lists.token_logprobs.append(None if entry is None else clamp_logprob(entry.logprob))
+        lists.top_logprobs.append(None if entry is None else self._top_logprobs(entry))
+        lists.text_offset.append(self._offset)
+        self._offset += len(self._token_text(token_id))
+
+    def _top_logprobs(self, entry: TokenLogprob) -> TopLogprobs:
         top: TopLogprobs = {}
         for token_id, logprob in entry.top:
             # Best first: of two tokens with one string the likelier is kept.
-            top.setdefault(self._token_text(token_id), clamp_logprob(logprob))
-        top.setdefault(token, clamp_logprob(entry.logprob))
+            top.setdefault(self._token_name(token_id), clamp_logprob(logprob))
+        top.setdefault(self._token_name(entry.token_id), clamp_logprob(entry.logprob))
         return top

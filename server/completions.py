@@ -11,11 +11,12 @@ from engine.errors import InvalidRequest
 from server.call import answer_call
 from server.completion_protocol import CompletionRequest, Prompt
 from server.completion_writer import CompletionWriter
-from server.convert import PromptPlan
+from server.convert import PromptPlan, check_logprobs, truncated
 from server.reception import CurrentReception
 from server.settings import ServerSettings
 
 DEFAULT_MAX_TOKENS = 16
+MAX_BEST_OF = 20
 
 router = APIRouter()
 
@@ -37,30 +38,61 @@ class _CompletionRoute:
         return len(body.prompt)
 
     def check(self, body: CompletionRequest, settings: ServerSettings) -> None:
+        _check_best_of(body)
         if body.suffix:
-            raise InvalidRequest("suffix must be null or empty: this model does not insert text", param="suffix")
-        if body.best_of not in (None, 1):
-            raise InvalidRequest(f"best_of must be null or 1, not {body.best_of}", param="best_of")
-        if body.best_of is not None and body.num_choices > 1:
-            raise InvalidRequest(
-                f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of"
-            )
-        if body.max_tokens == 0 and not body.echo:
-            raise InvalidRequest("max_tokens may be 0 only with echo: true", param="max_tokens")
+            _check_suffix(body)
+        if body.max_tokens == 0 and not body.echo and body.prompt_logprobs is None:
+            raise InvalidRequest("max_tokens may be 0 only with echo: true or prompt_logprobs", param="max_tokens")
+        check_logprobs("logprobs", body.logprobs, settings)
         most = settings.max_prompts_per_request
         if len(body.prompt) > most:
             raise InvalidRequest(f"prompt may hold {most} prompts, not {len(body.prompt)}", param="prompt")
 
     async def prompts(self, body: CompletionRequest, engine: EngineClient) -> AsyncGenerator[PromptPlan]:
         for prompt in body.prompt:
-            token_ids = tuple(await engine.encode(prompt))
+            whole = await _encode(body, prompt, engine)
+            token_ids = truncated(whole, body, room=engine.info.max_model_len - _least_output(body))
             yield PromptPlan(
                 token_ids=token_ids,
                 max_tokens=_max_tokens(body, engine.info.max_model_len - len(token_ids)),
-                echo=_prompt_text(prompt, engine) if body.echo else None,
+                echo=_echo(body, prompt if len(token_ids) == len(whole) else token_ids, engine),
                 logprobs=body.logprobs,
                 prompt_logprobs=body.logprobs if body.echo else None,
             )
+
+
+def _check_best_of(body: CompletionRequest) -> None:
+    if body.best_of is None:
+        return
+    if body.best_of > MAX_BEST_OF:
+        raise InvalidRequest(f"best_of must be at most {MAX_BEST_OF}, not {body.best_of}", param="best_of")
+    if body.best_of < body.num_choices:
+        raise InvalidRequest(f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of")
+    if body.ranks_candidates and body.stream:
+        raise InvalidRequest(f"best_of ({body.best_of}) cannot be streamed", param="best_of")
+
+
+def _check_suffix(body: CompletionRequest) -> None:
+    if not all(isinstance(prompt, str) for prompt in body.prompt):
+        raise InvalidRequest("suffix is for prompts that are text, not token ids", param="suffix")
+    if body.echo:
+        raise InvalidRequest("suffix does not go with echo: true", param="suffix")
+    if body.truncate_prompt_tokens is not None:
+        raise InvalidRequest("suffix does not go with truncate_prompt_tokens", param="suffix")
+
+
+async def _encode(body: CompletionRequest, prompt: Prompt, engine: EngineClient) -> tuple[int, ...]:
+    adds_special = body.add_special_tokens is not False
+    if body.suffix and isinstance(prompt, str):
+        return tuple(await engine.encode_infill(prompt, body.suffix, add_special_tokens=adds_special))
+    token_ids = tuple(await engine.encode(prompt, add_special_tokens=adds_special))
+    if not token_ids:
+        raise InvalidRequest("prompt must not be empty: this model has no token to begin a text with", param="prompt")
+    return token_ids
+
+
+def _least_output(body: CompletionRequest) -> int:
+    return DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
 
 
 def _max_tokens(body: CompletionRequest, room: int) -> int:
@@ -70,5 +102,9 @@ def _max_tokens(body: CompletionRequest, room: int) -> int:
     return min(DEFAULT_MAX_TOKENS, max(room, 1))
 
 
-def _prompt_text(prompt: Prompt, engine: EngineClient) -> str:
-    return prompt if isinstance(prompt, str) else engine.decode(prompt)
+def _echo(body: CompletionRequest, prompt: Prompt, engine: EngineClient) -> str | None:
+    if not body.echo:
+        return None
+    if isinstance(prompt, str):
+        return prompt
+    return engine.decode(prompt, skip_special_tokens=body.skip_special_tokens is not False)

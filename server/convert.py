@@ -6,14 +6,14 @@ Knows both vocabularies; submits nothing, and leaves what only one route has to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
-from dataclasses import dataclass
+import uuid
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.client import GenerateRequest
+from engine.client import EngineClient, GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SamplingParams, SpeculationParams, mix_seed
-from engine.types import ModelInfo
 from server.errors import json_text
 from server.protocol import GenerationFields
 from server.settings import ServerSettings
@@ -26,6 +26,9 @@ _SAMPLING_FIELDS = (
     "repetition_penalty",
     "frequency_penalty",
     "presence_penalty",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
 )
 
 
@@ -35,7 +38,9 @@ class PromptPlan:
 
     Attributes:
         echo: text that is to be returned before the output; None for none.
-        max_tokens, logprobs, prompt_logprobs: as in ``SamplingParams``.
+        max_tokens: as in ``SamplingParams``.
+        logprobs, prompt_logprobs: as in ``SamplingParams``, but -1 is all. The request's own ``prompt_logprobs`` come
+            on top.
     """
 
     token_ids: tuple[int, ...]
@@ -46,12 +51,29 @@ class PromptPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Presentation:
+    """What of a choice is shown, whatever the engine was asked for.
+
+    Attributes:
+        logprobs, prompt_logprobs: alternatives that come with each token; None for no log-probabilities.
+        token_ids: whether the ids of prompt and output are.
+        names_tokens_by_id: whether a token is called ``token_id:7`` and not by its text.
+    """
+
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    token_ids: bool = False
+    names_tokens_by_id: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePlan:
     """One choice before it is submitted. ``echo`` is as in ``PromptPlan``."""
 
     index: int
     echo: str | None
     request: GenerateRequest
+    presentation: Presentation
 
 
 def check_generation(body: GenerationFields, num_prompts: int, settings: ServerSettings) -> None:
@@ -62,51 +84,128 @@ def check_generation(body: GenerationFields, num_prompts: int, settings: ServerS
     """
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options is for stream: true only", param="stream_options")
+    if body.prompt_logprobs is not None and body.stream:
+        raise InvalidRequest("prompt_logprobs cannot be streamed", param="prompt_logprobs")
+    check_logprobs("prompt_logprobs", body.prompt_logprobs, settings)
+    check_logprobs("logprob_token_ids", len(body.logprob_token_ids or ()), settings)
+    if body.truncate_prompt_tokens == 0:
+        raise InvalidRequest("truncate_prompt_tokens must be -1 or at least 1, not 0", param="truncate_prompt_tokens")
     most = settings.max_choices_per_request
-    if num_prompts * body.num_choices > most:
+    if num_prompts * body.num_candidates > most:
+        name = "best_of" if body.ranks_candidates else "n"
         raise InvalidRequest(
-            f"a request may have {most} choices, not {num_prompts} prompts with n = {body.num_choices}", param="n"
+            f"a request may have {most} choices, not {num_prompts} prompts with {name} = {body.num_candidates}",
+            param=name,
         )
 
 
+def check_logprobs(name: str, number: int | None, settings: ServerSettings) -> None:
+    """Refuse more alternatives a token than the operator allows.
+
+    Args:
+        number: -1 for the whole vocabulary.
+
+    Raises:
+        InvalidRequest: naming the field ``name``.
+    """
+    most = settings.max_logprobs
+    if number is None or (most == -1 and number >= -1) or 0 <= number <= most:
+        return
+    if number == -1:
+        raise InvalidRequest(f"{name} may be -1 (all tokens) only on a server that allows it, not here", param=name)
+    limit = "-1 or at least 0" if most == -1 else f"at least 0 and at most {most}"
+    raise InvalidRequest(f"{name} must be {limit}, not {number}", param=name)
+
+
+def truncated(token_ids: tuple[int, ...], body: GenerationFields, *, room: int) -> tuple[int, ...]:
+    """A prompt cut to ``truncate_prompt_tokens``.
+
+    Args:
+        room: tokens that the prompt may have at most, which is what -1 stands for.
+    """
+    most = room if body.truncate_prompt_tokens == -1 else body.truncate_prompt_tokens
+    if most is None or not 0 < most < len(token_ids):
+        return token_ids
+    return token_ids[:most] if body.truncation_side == "right" else token_ids[-most:]
+
+
 async def plan_choices(
-    body: GenerationFields, prompts: AsyncIterable[PromptPlan], info: ModelInfo, *, response_id: str, seed: int
+    body: GenerationFields, prompts: AsyncIterable[PromptPlan], engine: EngineClient, *, response_id: str, seed: int
 ) -> list[ChoicePlan]:
-    """Every choice of the request, prompt-major: choice ``k`` of prompt ``i`` has index ``i * n + k``.
+    """Every candidate of the request, prompt-major: number ``k`` of prompt ``i`` has index ``i * num_candidates + k``.
 
     Raises:
         InvalidRequest: a parameter out of its range, or whatever ``prompts`` raises.
     """
+    # The client may name two requests alike; in the engine no two may be.
+    unique_id = response_id if body.request_id is None else f"{response_id}-{uuid.uuid4().hex[:8]}"
+    common = _common_sampling(body, engine.info.vocab_size) | {"bad_words": await _spell(body.bad_words or (), engine)}
     speculation = _speculation(body)
     plans: list[ChoicePlan] = []
     async for prompt in prompts:
         await asyncio.sleep(0)  # between many prompts the others have their turn
-        params = _sampling(body, prompt, info)
-        for _ in range(body.num_choices):
+        presentation = _presentation(body, prompt, engine.info.vocab_size)
+        params = SamplingParams(**common, **_own_sampling(prompt, presentation, engine.info.vocab_size), seed=seed)
+        if body.ranks_candidates and params.logprobs is None:
+            params = replace(params, logprobs=0)
+        for _ in range(body.num_candidates):
             index = len(plans)
             request = GenerateRequest(
-                request_id=f"{response_id}-{index}",
+                request_id=f"{unique_id}-{index}",
                 prompt=prompt.token_ids,
-                params=SamplingParams(**params, seed=mix_seed(seed, index)),
+                params=replace(params, seed=mix_seed(seed, index)),
                 speculation=speculation,
+                cache_salt=body.cache_salt or "",
             )
-            plans.append(ChoicePlan(index=index, echo=prompt.echo, request=request))
+            plans.append(ChoicePlan(index=index, echo=prompt.echo, request=request, presentation=presentation))
     return plans
 
 
-def _sampling(body: GenerationFields, prompt: PromptPlan, info: ModelInfo) -> dict[str, Any]:
-    """Keywords for ``SamplingParams``; what the request leaves out is left to its defaults."""
+def _presentation(body: GenerationFields, prompt: PromptPlan, vocab_size: int) -> Presentation:
+    return Presentation(
+        logprobs=_number_of(prompt.logprobs, vocab_size),
+        prompt_logprobs=_number_of(body.prompt_logprobs, vocab_size),
+        token_ids=bool(body.return_token_ids),
+        names_tokens_by_id=bool(body.return_tokens_as_token_ids),
+    )
+
+
+async def _spell(words: Sequence[str], engine: EngineClient) -> tuple[tuple[int, ...], ...]:
+    spellings: list[tuple[int, ...]] = []
+    for word in words:
+        await asyncio.sleep(0)  # between many words the others have their turn
+        spellings += engine.spellings(word)
+    return tuple(spellings)
+
+
+def _common_sampling(body: GenerationFields, vocab_size: int) -> dict[str, Any]:
+    """Keywords for ``SamplingParams`` that all prompts share; what the request leaves out is left to its defaults."""
     given = {name: getattr(body, name) for name in _SAMPLING_FIELDS}
+    allowed = body.allowed_token_ids
     return {name: value for name, value in given.items() if value is not None} | {
-        "max_tokens": prompt.max_tokens,
         # More than the vocabulary is no restriction, and a number of any size would not fit a tensor.
-        "top_k": min(max(body.top_k or 0, 0), info.vocab_size),
+        "top_k": min(max(body.top_k or 0, 0), vocab_size),
         "logit_bias": _token_biases(body.logit_bias or {}),
+        "allowed_token_ids": None if allowed is None else frozenset(allowed),
         "stop": body.stop,
-        "ignore_eos": bool(body.ignore_eos),
-        "logprobs": prompt.logprobs,
-        "prompt_logprobs": prompt.prompt_logprobs,
+        "stop_token_ids": frozenset(body.stop_token_ids or ()),
+        "logprob_token_ids": tuple(dict.fromkeys(body.logprob_token_ids or ())),
     }
+
+
+def _own_sampling(prompt: PromptPlan, presentation: Presentation, vocab_size: int) -> dict[str, Any]:
+    """The others."""
+    wanted = (presentation.prompt_logprobs, _number_of(prompt.prompt_logprobs, vocab_size))
+    return {
+        "max_tokens": prompt.max_tokens,
+        "logprobs": presentation.logprobs,
+        "prompt_logprobs": max((number for number in wanted if number is not None), default=None),
+    }
+
+
+def _number_of(logprobs: int | None, vocab_size: int) -> int | None:
+    """-1 and everything beyond the vocabulary is the whole vocabulary."""
+    return logprobs if logprobs is None or 0 <= logprobs <= vocab_size else vocab_size
 
 
 def _token_biases(biases: dict[str, float]) -> dict[int, float]:

@@ -6,15 +6,19 @@ What the engine checks itself (ranges of sampling parameters, the context length
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from server.errors import json_text
+from server.unserved import UnservedFields
 
 MAX_STOP_STRINGS = 4
+# All are tokenised before the request is queued.
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_LENGTH = 256
 
 
 def _parse_stop(value: Any) -> tuple[str, ...]:
@@ -38,6 +42,8 @@ class StreamOptions(RequestPart):
     """How a stream is to be sent."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class Speculation(RequestPart):
@@ -47,15 +53,22 @@ class Speculation(RequestPart):
     num_speculative_tokens: int | None = None
 
 
-class GenerationFields(RequestPart):
+BadWord = Annotated[str, Field(max_length=MAX_BAD_WORD_LENGTH)]
+
+
+class GenerationFields(UnservedFields, RequestPart):
     """What every generating route takes. Null and absent are the same: the default."""
 
     model: str
+    request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
     min_tokens: int | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: Annotated[tuple[str, ...], PlainValidator(_parse_stop)] = ()
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -65,9 +78,20 @@ class GenerationFields(RequestPart):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    ignore_eos: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)] | None = None
+    logprob_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    skip_special_tokens: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     speculation: Speculation | None = None
     user: str | None = None
+    metadata: dict[str, str] | None = None
 
     @property
     def num_choices(self) -> int:
@@ -75,9 +99,29 @@ class GenerationFields(RequestPart):
         return 1 if self.n is None else self.n
 
     @property
+    def num_candidates(self) -> int:
+        """Outputs of each prompt that are generated, of which ``num_choices`` are returned."""
+        return self.num_choices
+
+    @property
+    def ranks_candidates(self) -> bool:
+        """Whether the likeliest candidates are returned, best first, and not all in their order."""
+        return False
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk that holds the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def includes_usage_so_far(self) -> bool:
+        """Whether every chunk says what its choice has used."""
+        return self.includes_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+    @property
+    def is_obfuscated(self) -> bool:
+        """Whether the chunks of a stream are padded, so that their sizes tell little of the text."""
+        return bool(self.stream_options and self.stream_options.include_obfuscation)
 
 
 class PromptTokensDetails(BaseModel):
@@ -87,12 +131,23 @@ class PromptTokensDetails(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens of a whole request; a prompt counts once, whatever ``n`` is."""
+    """Tokens of a whole request; a prompt counts once, whatever ``n`` is. Or those of one choice up to a chunk."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+
+class PromptLogprob(BaseModel):
+    """A token at one place of the prompt, or an alternative to it."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
 
 class SpeculativeDecoding(BaseModel):

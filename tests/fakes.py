@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
+from engine.admission import Admission
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
@@ -143,15 +144,7 @@ class FakeEngine:
         if refusal is not None:
             raise refusal
         prompt = await self.encode(request.prompt)
-        if any(token_id >= VOCAB_SIZE for token_id in request.params.logit_bias):
-            raise InvalidRequest("logit_bias holds an id beyond the vocabulary", param="logit_bias")
-        total, limit = len(prompt) + request.params.max_tokens, self.info.max_model_len
-        if total > limit:
-            raise InvalidRequest(
-                f"prompt and max_tokens make {total} tokens, the context is {limit}",
-                param="max_tokens",
-                code="context_length_exceeded",
-            )
+        Admission(self.info, frozenset({END_TOKEN})).check(request, prompt)
         self.requests.append(request)
         return FakeStream(self, request, prompt)
 
@@ -285,5 +278,5 @@ class FakeStream:
 
 def fake_logprob(token_id: int, num_top: int) -> TokenLogprob:
     """A log-probability that names its token, as its rank does; alternatives are a, b, c, d, then impossible ones."""
-    top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(num_top))
+    top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(min(num_top, 100)))
     return TokenLogprob(token_id, -1 - token_id / 1000, top, rank=token_id)

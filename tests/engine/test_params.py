@@ -24,6 +24,7 @@ from engine.params import SamplingParams
         ({"bad_words": ((1,), ())}, "bad_words must not hold an empty word"),
         ({"logprobs": -1}, "logprobs must be at least 0, not -1"),
         ({"prompt_logprobs": -2}, "prompt_logprobs must be at least 0, not -2"),
+        ({"logprob_token_ids": (1,), "logprobs": 1, "max_tokens": 0}, "for generated tokens, but max_tokens is 0"),
         ({"logprob_token_ids": (1,)}, "logprob_token_ids is for requests with logprobs only"),
     ],
 )
