@@ -17,7 +17,8 @@ from engine.client import EngineClient
 from engine.types import RequestOutput
 from server.answers import finish_reason_of, join_outputs, metrics_of, usage_of, usage_so_far
 from server.best_of import likeliest
-from server.convert import ChoicePlan, PromptPlan, check_generation, plan_choices
+from server.checks import check_generation
+from server.convert import ChoicePlan, PromptPlan, plan_choices
 from server.generation import Generation
 from server.json_body import read_body
 from server.protocol import Answer, GenerationFields, Usage

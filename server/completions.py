@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request, Response
 from engine.client import EngineClient
 from engine.errors import InvalidRequest
 from server.call import answer_call
+from server.checks import check_logprobs
 from server.completion_protocol import CompletionRequest, Prompt
 from server.completion_writer import CompletionWriter
-from server.convert import PromptPlan, check_logprobs, truncated
+from server.convert import PromptPlan, truncated
 from server.reception import CurrentReception
 from server.settings import ServerSettings
 

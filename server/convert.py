@@ -16,7 +16,6 @@ from engine.errors import InvalidRequest
 from engine.params import SamplingParams, SpeculationParams, mix_seed
 from server.errors import json_text
 from server.protocol import GenerationFields
-from server.settings import ServerSettings
 
 _SAMPLING_FIELDS = (
     "min_tokens",
@@ -74,47 +73,6 @@ class ChoicePlan:
     echo: str | None
     request: GenerateRequest
     presentation: Presentation
-
-
-def check_generation(body: GenerationFields, num_prompts: int, settings: ServerSettings) -> None:
-    """Refuse what no single field shows, of the fields that every route has.
-
-    Raises:
-        InvalidRequest: two fields that contradict each other, or more choices than ``settings`` allows.
-    """
-    if body.stream_options is not None and not body.stream:
-        raise InvalidRequest("stream_options is for stream: true only", param="stream_options")
-    if body.prompt_logprobs is not None and body.stream:
-        raise InvalidRequest("prompt_logprobs cannot be streamed", param="prompt_logprobs")
-    check_logprobs("prompt_logprobs", body.prompt_logprobs, settings)
-    check_logprobs("logprob_token_ids", len(body.logprob_token_ids or ()), settings)
-    if body.truncate_prompt_tokens == 0:
-        raise InvalidRequest("truncate_prompt_tokens must be -1 or at least 1, not 0", param="truncate_prompt_tokens")
-    most = settings.max_choices_per_request
-    if num_prompts * body.num_candidates > most:
-        name = "best_of" if body.ranks_candidates else "n"
-        raise InvalidRequest(
-            f"a request may have {most} choices, not {num_prompts} prompts with {name} = {body.num_candidates}",
-            param=name,
-        )
-
-
-def check_logprobs(name: str, number: int | None, settings: ServerSettings) -> None:
-    """Refuse more alternatives a token than the operator allows.
-
-    Args:
-        number: -1 for the whole vocabulary.
-
-    Raises:
-        InvalidRequest: naming the field ``name``.
-    """
-    most = settings.max_logprobs
-    if number is None or (most == -1 and number >= -1) or 0 <= number <= most:
-        return
-    if number == -1:
-        raise InvalidRequest(f"{name} may be -1 (all tokens) only on a server that allows it, not here", param=name)
-    limit = "-1 or at least 0" if most == -1 else f"at least 0 and at most {most}"
-    raise InvalidRequest(f"{name} must be {limit}, not {number}", param=name)
 
 
 def truncated(token_ids: tuple[int, ...], body: GenerationFields, *, room: int) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ async def test_all_alternatives_where_the_operator_allows_it() -> None:
     assert (params[1].logprobs, len(params[1].logprob_token_ids)) == (50, 60)
 
 
-@pytest.mark.parametrize(("most", "message"), [(20, "only on a server that allows it"), (0, "at most 0, not 1")])
+@pytest.mark.parametrize(("most", "message"), [(20, "only for servers that allow it"), (0, "between 0 and 0, not 1")])
 async def test_the_operators_limit_is_named(most: int, message: str) -> None:
     async with serve(FakeEngine(), max_logprobs=most) as client:
         error = error_of(await post(client, logprobs=-1 if most else 1), 400)
