@@ -15,6 +15,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from engine.admission import Admission
 from engine.client import GenerateRequest
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 # Characters. Below this a text is tokenised on the event loop: handing it to a thread would take longer.
 _LONG_TEXT = 2_000
+# Characters that take as long as a template's work on one message, whatever is in it.
+_MESSAGE_COST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +112,32 @@ class AsyncEngine:
     def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
         return self._tokenizer.spellings(word)
 
-    def render_chat(self, messages: Seq[Mapping[str, str]]) -> str:
-        return self._tokenizer.render_chat(messages)
+    async def render_chat(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        render = partial(
+            self._tokenizer.chat_template.render,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+        )
+        is_long = sum(len(message.get("content") or "") + _MESSAGE_COST for message in messages) > _LONG_TEXT
+        return await asyncio.to_thread(render) if is_long else render()
 
     def decode(self, token_ids: Seq[int], *, skip_special_tokens: bool = True) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._tokenizer.token_bytes(token_id)
 
     async def submit(self, request: GenerateRequest) -> _Stream:
         token_ids = await self.encode(request.prompt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.params import SamplingParams, SpeculationParams
 from engine.types import ModelInfo, RequestOutput, StepStats
@@ -88,11 +88,25 @@ class EngineClient(Protocol):
             InvalidRequest: a text that no tokenizer takes.
         """
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt text of a conversation, by the model's chat template, open for the assistant's turn.
+    async def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt text of a conversation, by the model's chat template; to be encoded without special tokens.
+
+        Args:
+            messages: each with ``role``, ``content`` (a text, or None) and whatever else the template reads.
+            add_generation_prompt: whether the text ends with the opening of the assistant's turn.
+            continue_final_message: whether it ends within the last message, which is then gone on with.
+            template_kwargs: variables of the template.
 
         Raises:
-            InvalidRequest: the model has no chat template, or it refuses these messages.
+            InvalidRequest: the model has no chat template, it refuses these messages, or it would pass over
+                something in them.
         """
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -100,6 +114,9 @@ class EngineClient(Protocol):
 
     def token_text(self, token_id: int) -> str:
         """The text of one token by itself, special tokens included."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token by itself, special tokens included: possibly part of a character, possibly none."""
 
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         """Have ``on_step`` called on the event loop after every step."""

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from engine.chat_template import ChatTemplate
 from engine.errors import ConfigError, InvalidRequest
 from engine.infill import InfillTokens
 
@@ -46,6 +46,7 @@ class Tokenizer:
             token_id for token_id, token in self._backend.get_added_tokens_decoder().items() if token.special
         )
         self._inner_backend = _without_space_in_front(self._backend)
+        self.chat_template = ChatTemplate(tokenizer)
         self._infill = InfillTokens.find(self._backend.token_to_id)
         self._byte_of_char = {char: byte for byte, char in bytes_to_unicode().items()}
         self._bytes_of_id: dict[int, bytes] = {}
@@ -108,25 +109,6 @@ class Tokenizer:
             known = self._text_of_id[token_id] = str(once) if self.is_byte_level else str(twice[len(once) :])
         return known
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt text of a conversation, open for the assistant's turn.
-
-        Raises:
-            InvalidRequest: the model has no chat template, or it refuses these messages.
-        """
-        if not self._hf.chat_template:
-            raise InvalidRequest("this model has no chat template; use /v1/completions", param="messages")
-        try:
-            return str(
-                self._hf.apply_chat_template(
-                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-                )
-            )
-        except TemplateError as error:
-            raise InvalidRequest(
-                f"the model's chat template refuses these messages: {error}", param="messages"
-            ) from error
-
     def is_silent(self, token_id: int, *, skip_special_tokens: bool = True) -> bool:
         """Whether a token never gives text: one that only pads the model's vocabulary, or a special one if skipped."""
         return (skip_special_tokens and token_id in self._special_ids) or self._backend.id_to_token(token_id) is None
@@ -136,7 +118,7 @@ class Tokenizer:
         return self._has_byte_fallback and bool(_BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id)))
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What a token of a byte-level vocabulary spells, special ones too; nothing for one that only pads."""
+        """What a token spells after other text, special ones too; nothing for one that only pads."""
         known = self._bytes_of_id.get(token_id)
         if known is None:
             known = self._bytes_of_id[token_id] = self._spell(token_id)
@@ -153,6 +135,10 @@ class Tokenizer:
         token = self._backend.id_to_token(token_id)
         if token is None:
             return b""
+        if self.is_byte(token_id):
+            return bytes([int(token[3:5], 16)])
+        if not self.is_byte_level:
+            return self.token_text(token_id).encode()
         if all(char in self._byte_of_char for char in token):
             return bytes(self._byte_of_char[char] for char in token)
         return bytes(token, "utf-8")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 
 from engine.admission import Admission
 from engine.client import GenerateRequest
@@ -79,6 +80,7 @@ class FakeEngine:
         requests: everything submitted and taken, in order.
         aborted: ids of the requests that were closed before their last output.
         refusals: errors for the next submissions, one each; None lets one pass.
+        conversations: the messages of every prompt rendered, in order.
         begin: tokens that the tokenizer puts before a text.
         can_infill: whether the model takes prompts with a gap, here ``<``, prefix, ``|``, suffix, ``>``.
         is_healthy, is_running: what they say.
@@ -92,6 +94,7 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.aborted: list[str] = []
         self.refusals: deque[Exception | None] = deque()
+        self.conversations: list[list[Mapping[str, Any]]] = []
         self.begin: list[int] = []
         self.can_infill = True
         self._tokenizer = ByteTokenizer()
@@ -130,14 +133,32 @@ class FakeEngine:
     def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(self._tokenizer.encode(f"{space}{word}")) for space in ("", " "))
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        return "".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: "
+    async def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        if add_generation_prompt and continue_final_message:
+            raise InvalidRequest("add_generation_prompt contradicts", param="add_generation_prompt")
+        self.conversations.append(list(messages))
+        text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        if template_kwargs:
+            text = f"{dict(template_kwargs)}\n{text}"
+        if continue_final_message:
+            return text[:-1]
+        return f"{text}assistant: " if add_generation_prompt else text
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._tokenizer.spell([token_id], skip_special_tokens=False)
 
     async def submit(self, request: GenerateRequest) -> FakeStream:
         refusal = self.refusals.popleft() if self.refusals else None

@@ -21,11 +21,6 @@ class TestDefaultModel:
         tokens = default_tokenizer().encode("List:\n\n1.")
         assert [default_tokenizer().token_text(token) for token in tokens] == ["List", ":", "\n\n", "1", "."]
 
-    def test_the_chat_template_opens_the_assistants_turn(self) -> None:
-        text = default_tokenizer().render_chat([{"role": "user", "content": "Hi"}])
-        assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
-        assert len({token for token in default_tokenizer().encode(text) if default_tokenizer().is_silent(token)}) == 2
-
     @pytest.mark.parametrize(
         "text", ["", " ", "  two\t tabs\r\n", vocabularies.TEXT, "def f(x):\n    return x²½", "\x00"]
     )
@@ -59,16 +54,6 @@ class TestTokenizer:
         tokenizer = byte_level()
         assert tokenizer.token_text(0) == "<|end|>"
         assert tokenizer.token_text(tokenizer.encode("\u00ff")[0]) == "\ufffd"
-
-    def test_no_chat_template(self) -> None:
-        with pytest.raises(InvalidRequest, match="no chat template") as caught:
-            Tokenizer(vocabularies.byte_level(chat_template=None)).render_chat([{"role": "user", "content": "Hi"}])
-        assert caught.value.param == "messages"
-
-    def test_a_chat_template_that_refuses(self) -> None:
-        with pytest.raises(InvalidRequest, match="no tools here") as caught:
-            byte_level().render_chat([{"role": "tool", "content": "Hi"}])
-        assert caught.value.param == "messages"
 
     def test_a_decoder_that_looks_ahead_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="WordPiece"):

@@ -63,7 +63,8 @@ class RealModel:
         """The shortest ones of our own prompt set, through the chat template."""
         texts = sorted((prompt.text for prompt in load_prompts()), key=len)[:number]
         return [
-            self.tokenizer.encode(self.tokenizer.render_chat([{"role": "user", "content": text}])) for text in texts
+            self.tokenizer.encode(self.tokenizer.chat_template.render([{"role": "user", "content": text}]))
+            for text in texts
         ]
 
     def engine(self, **overrides: object) -> EngineCore:
