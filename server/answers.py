@@ -11,6 +11,7 @@ from engine.types import FinishReason, RequestMetrics, RequestOutput, Speculatio
 from server.convert import Presentation
 from server.errors import GenerationFailed
 from server.protocol import (
+    CompletionTokensDetails,
     PromptLogprob,
     PromptLogprobs,
     PromptTokensDetails,
@@ -99,6 +100,7 @@ def usage_of(accounts: Sequence[RequestMetrics], num_candidates: int) -> Usage:
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(accepted_prediction_tokens=0, rejected_prediction_tokens=0),
     )
 
 

@@ -6,7 +6,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypedDict, TypeVar
@@ -84,9 +84,7 @@ class Route(Protocol[_Body]):
             InvalidRequest: one that cannot be encoded.
         """
 
-    def writer(
-        self, head: AnswerHead, choices: Sequence[SubmittedChoice], token_text: Callable[[int], str]
-    ) -> AnswerWriter: ...
+    def writer(self, head: AnswerHead, choices: Sequence[SubmittedChoice], engine: EngineClient) -> AnswerWriter: ...
 
 
 async def answer_call(route: Route[_Body], request: Request, reception: Reception) -> Response:
@@ -139,7 +137,7 @@ class _Call:
             for plan, choice in zip(plans, generation.choices, strict=True)
         ]
         shown = _shown(submitted, num_candidates=body.num_candidates, num_choices=body.num_choices)
-        return cls(body, seed, generation, submitted, route.writer(head, shown, engine.token_text))
+        return cls(body, seed, generation, submitted, route.writer(head, shown, engine))
 
     async def respond(self) -> Response:
         async with aclosing(self.generation), aclosing(self._outputs()) as outputs:

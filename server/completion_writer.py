@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.client import EngineClient
 from engine.types import RequestOutput, TokenLogprob
 from server.answers import clamp_logprob, finish_reason_of, prompt_logprobs_of, token_namer
 from server.call import AnswerHead, SubmittedChoice
@@ -13,9 +14,9 @@ from server.completion_protocol import Completion, CompletionChoice, Logprobs, T
 class CompletionWriter:
     """``AnswerWriter`` of completions."""
 
-    def __init__(self, head: AnswerHead, choices: Sequence[SubmittedChoice], token_text: Callable[[int], str]) -> None:
+    def __init__(self, head: AnswerHead, choices: Sequence[SubmittedChoice], engine: EngineClient) -> None:
         self._head = head
-        self._choices = [ChoiceWriter(choice, token_text) for choice in choices]
+        self._choices = [ChoiceWriter(choice, engine.token_text) for choice in choices]
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Completion:
         return self._message([writer.write(output) for writer, output in zip(self._choices, outputs, strict=True)])

@@ -14,8 +14,8 @@ from engine.errors import InvalidRequest
 from server.errors import json_text
 
 
-def _only(served: object, reason: str) -> PlainValidator:
-    """Accepts ``served`` and null."""
+def only(served: object, reason: str) -> PlainValidator:
+    """A validator that takes ``served`` and null, and refuses the rest with the reason."""
 
     def check(value: Any, info: ValidationInfo) -> Any:
         is_served = value == served and isinstance(value, bool) == isinstance(served, bool)
@@ -29,7 +29,7 @@ def _only(served: object, reason: str) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=type(served) | None if served is not None else None)
 
 
-_UNCONSTRAINED = _only(None, "this server cannot constrain an output to a form")
+_UNCONSTRAINED = only(None, "this server cannot constrain an output to a form")
 _NO_BEAMS = "there is no beam search"
 
 
@@ -42,14 +42,14 @@ class UnservedFields(BaseModel):
     guided_json: Annotated[None, _UNCONSTRAINED] = None
     guided_regex: Annotated[None, _UNCONSTRAINED] = None
     guided_whitespace_pattern: Annotated[None, _UNCONSTRAINED] = None
-    length_penalty: Annotated[float | None, _only(1.0, _NO_BEAMS)] = None
-    priority: Annotated[int | None, _only(0, "requests are served in the order in which they come")] = None
+    length_penalty: Annotated[float | None, only(1.0, _NO_BEAMS)] = None
+    priority: Annotated[int | None, only(0, "requests are served in the order in which they come")] = None
     response_format: Annotated[
-        dict[str, str] | None, _only({"type": "text"}, "this server cannot constrain an output to a form")
+        dict[str, str] | None, only({"type": "text"}, "this server cannot constrain an output to a form")
     ] = None
-    spaces_between_special_tokens: Annotated[bool | None, _only(True, "tokens are joined as the model's are")] = None
-    store: Annotated[bool | None, _only(False, "nothing is stored")] = None
-    stream_interval: Annotated[int | None, _only(1, "a chunk is sent for every step")] = None
+    spaces_between_special_tokens: Annotated[bool | None, only(True, "tokens are joined as the model's are")] = None
+    store: Annotated[bool | None, only(False, "nothing is stored")] = None
+    stream_interval: Annotated[int | None, only(1, "a chunk is sent for every step")] = None
     structured_outputs: Annotated[None, _UNCONSTRAINED] = None
-    use_beam_search: Annotated[bool | None, _only(False, _NO_BEAMS)] = None
-    vllm_xargs: Annotated[None, _only(None, "there are no such arguments here")] = None
+    use_beam_search: Annotated[bool | None, only(False, _NO_BEAMS)] = None
+    vllm_xargs: Annotated[None, only(None, "there are no such arguments here")] = None

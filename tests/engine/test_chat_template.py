@@ -18,7 +18,8 @@ PARTS = (
     "{% endif %}{% endfor %}\n{% endfor %}"
 )
 THINKING = (
-    "{{ bos_token }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}{{ tools or '' }}"
+    "{{ bos_token }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    "{{ tools or '' }}"
     "{% if not enable_thinking is defined %}{% set enable_thinking = true %}{% endif %}"
     "{% if enable_thinking %}<think>{% endif %}{{ date_string | default('today') }}"
 )

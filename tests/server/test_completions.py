@@ -32,6 +32,7 @@ async def test_whole_answer(client: httpx.AsyncClient) -> None:
         "completion_tokens": 6,
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
     }
 
 

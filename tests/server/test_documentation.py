@@ -7,18 +7,27 @@ from pathlib import Path
 
 import httpx
 
+from server.chat_messages import ChatMessage
+from server.chat_protocol import ChatChoice, ChatRequest
 from server.completion_protocol import CompletionChoice, CompletionRequest
-from server.protocol import MAX_BAD_WORD_LENGTH, MAX_BAD_WORDS, Speculation, SpeculativeDecoding, StreamOptions
+from server.protocol import (
+    MAX_BAD_WORD_LENGTH,
+    MAX_BAD_WORDS,
+    CompletionTokensDetails,
+    Speculation,
+    SpeculativeDecoding,
+    StreamOptions,
+)
 from server.settings import ServerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 
 
 def test_every_field_is_described() -> None:
-    for model in (CompletionRequest, StreamOptions, Speculation, SpeculativeDecoding):
+    for model in (CompletionRequest, ChatRequest, ChatMessage, StreamOptions, Speculation, SpeculativeDecoding):
         for name in model.model_fields:
             assert f"`{name}`" in PAGE, name
-    for name in CompletionChoice.model_fields:
+    for name in (*CompletionChoice.model_fields, *ChatChoice.model_fields, *CompletionTokensDetails.model_fields):
         assert f"`{name}`" in PAGE or f"`choices[].{name}`" in PAGE, name
 
 
