@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 # Characters. Below this a text is tokenised on the event loop: handing it to a thread would take longer.
 _LONG_TEXT = 2_000
-# Characters that take as long as a template's work on one message, whatever is in it.
-_MESSAGE_COST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +125,7 @@ class AsyncEngine:
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,
         )
-        is_long = sum(len(message.get("content") or "") + _MESSAGE_COST for message in messages) > _LONG_TEXT
-        return await asyncio.to_thread(render) if is_long else render()
+        return await asyncio.to_thread(render) if _are_long((*messages, template_kwargs)) else render()
 
     def decode(self, token_ids: Seq[int], *, skip_special_tokens: bool = True) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
@@ -242,6 +239,15 @@ class AsyncEngine:
                 RequestOutput(request_id, finish_reason=FinishReason.ERROR, error=message, time=time.monotonic())
             )
         self._mailboxes.clear()
+
+
+def _are_long(parts: Seq[object]) -> bool:
+    size = 0
+    for part in parts:
+        size += len(str(part))
+        if size > _LONG_TEXT:
+            return True
+    return False
 
 
 class _Stream:

@@ -12,7 +12,8 @@ from server.call import answer_call
 from server.chat_messages import render_prompt
 from server.chat_protocol import ChatRequest
 from server.chat_writer import ChatWriter
-from server.convert import PromptPlan, check_logprobs, truncated
+from server.checks import check_logprobs
+from server.convert import PromptPlan, truncated
 from server.reception import CurrentReception
 from server.settings import ServerSettings
 

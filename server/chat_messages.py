@@ -5,7 +5,6 @@ Whoever takes ``messages`` takes them from here, so that every route renders the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -15,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from engine.client import EngineClient
 from engine.errors import InvalidRequest
 from server.errors import json_text
+from server.json_body import parse_json
 from server.protocol import RequestPart
 
 
@@ -63,7 +63,9 @@ class ChatMessage(RequestPart):
     """One message. A list of parts is one text, a line for each part."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: Annotated[list[TextPart] | None, BeforeValidator(_as_parts)] = None
+    content: Annotated[
+        list[TextPart] | None, BeforeValidator(_as_parts, json_schema_input_type=str | list[TextPart] | None)
+    ] = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -151,8 +153,8 @@ def _template_calls(calls: Sequence[ToolCall], where: str) -> list[dict[str, Any
 
 def _arguments(written: str, where: str) -> dict[str, Any]:
     try:
-        arguments = json.loads(written)
-    except (ValueError, RecursionError):
+        arguments = parse_json(written.encode())
+    except InvalidRequest:  # which would name the whole body
         arguments = None
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"{where} must be a JSON object in a string, not {json_text(written)}", param=where)

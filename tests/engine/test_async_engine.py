@@ -59,6 +59,17 @@ async def test_a_long_text_is_encoded_like_a_short_one() -> None:
         assert await house.engine.encode("ab" * 15_000) == [97, 98] * 15_000
 
 
+@pytest.mark.parametrize(("text", "number"), [("ab", 1), ("ab" * 15_000, 1), ("ab", 1_000)])
+async def test_a_long_conversation_is_rendered_like_a_short_one(text: str, number: int) -> None:
+    messages = [{"role": "user", "content": text}] * number
+    async with running() as house:
+        assert await house.engine.render_chat(messages) == f"{text}\n" * number + "?"
+        assert await house.engine.render_chat(messages, template_kwargs={"mark": "!"}) == f"{text}\n" * number + "!"
+        settings = {"add_generation_prompt": False, "continue_final_message": True}
+        assert await house.engine.render_chat(messages, **settings) == (f"{text}\n" * number)[:-1]
+        assert house.engine.token_bytes(200) == b"\xc8"
+
+
 async def test_what_ended_the_text_and_special_tokens_are_text_if_asked_for() -> None:
     async with running() as house:
         answer = continue_plainly([1, 2, 3], 20)

@@ -124,7 +124,7 @@ async def test_a_bad_message_is_named(client: httpx.AsyncClient, engine: FakeEng
     assert engine.requests == []
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "5", "null", "[" * 100_000])
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "5", "null", '{"x": "\\ud800"}', "[" * 100_000])
 async def test_arguments_must_be_an_object(client: httpx.AsyncClient, arguments: str) -> None:
     call = CALL | {"function": {"name": "f", "arguments": arguments}}
     error = error_of(await post_chat(client, messages=[*HELLO, ASKING | {"tool_calls": [call]}]), 400)
