@@ -13,14 +13,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from engine.admission import Admission
 from engine.client import GenerateRequest
 from engine.core import EngineCore
+from engine.detokenizer import Detokenizer
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
 from engine.params import SpeculationMode
 from engine.sequence import Sequence
-from engine.tokenizer import Detokenizer, Tokenizer
+from engine.tokenizer import Tokenizer
 from engine.types import FinishReason, ModelInfo, RequestOutput, StepStats
 
 logger = logging.getLogger(__name__)
@@ -53,6 +57,7 @@ class AsyncEngine:
         self._core = core
         self._tokenizer = tokenizer
         self._info = info
+        self._admission = Admission(info, core.end_token_ids)
         self._max_num_requests = max_num_requests
         self._inbox: SimpleQueue[_Message] = SimpleQueue()
         self._mailboxes: dict[str, asyncio.Queue[RequestOutput]] = {}
@@ -86,28 +91,57 @@ class AsyncEngine:
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         self._listeners.append(on_step)
 
-    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
+    async def encode(self, prompt: str | tuple[int, ...], *, add_special_tokens: bool = True) -> list[int]:
         if isinstance(prompt, str):
-            if len(prompt) > _LONG_TEXT:
-                return await asyncio.to_thread(self._tokenizer.encode, prompt)
-            return self._tokenizer.encode(prompt)
-        if prompt:
-            self._check_token_id(min(prompt), "prompt")
-            self._check_token_id(max(prompt), "prompt")
+            return await self._tokenise(prompt, partial(self._tokenizer.encode, add_special_tokens=add_special_tokens))
+        self._admission.check_token_ids(prompt, "prompt")
         return list(prompt)
 
-    def render_chat(self, messages: Seq[Mapping[str, str]]) -> str:
-        return self._tokenizer.render_chat(messages)
+    async def encode_infill(self, prefix: str, suffix: str, *, add_special_tokens: bool = True) -> list[int]:
+        encode = partial(self._tokenizer.encode_infill, suffix=suffix, add_special_tokens=add_special_tokens)
+        return await self._tokenise(prefix, encode, num_more=len(suffix))
 
-    def decode(self, token_ids: Seq[int]) -> str:
-        return self._tokenizer.decode(token_ids)
+    @staticmethod
+    async def _tokenise(text: str, encode: Callable[[str], list[int]], *, num_more: int = 0) -> list[int]:
+        if len(text) + num_more > _LONG_TEXT:
+            return await asyncio.to_thread(encode, text)
+        return encode(text)
+
+    def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
+        return self._tokenizer.spellings(word)
+
+    async def render_chat(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        render = partial(
+            self._tokenizer.chat_template.render,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+        )
+        return await asyncio.to_thread(render) if _are_long((*messages, template_kwargs)) else render()
+
+    def decode(self, token_ids: Seq[int], *, skip_special_tokens: bool = True) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._tokenizer.token_bytes(token_id)
+
     async def submit(self, request: GenerateRequest) -> _Stream:
         token_ids = await self.encode(request.prompt)
-        self._check(request, token_ids)
+        self._admission.check(request, token_ids)
+        self._core.check_fits(len(token_ids) + request.params.max_tokens)
+        if request.request_id in self._mailboxes:
+            raise InvalidRequest(f"a request with the id {request.request_id} is in flight")
         if self._refusal is not None:
             raise EngineUnavailable(self._refusal)
         if len(self._mailboxes) >= self._max_num_requests:
@@ -122,49 +156,24 @@ class AsyncEngine:
         if request_id in self._mailboxes:
             self._inbox.put(_Abort(request_id))
 
-    def _check(self, request: GenerateRequest, token_ids: list[int]) -> None:
-        params = request.params
-        if not token_ids:
-            raise InvalidRequest("prompt must hold at least one token", param="prompt")
-        num_tokens, limit = len(token_ids) + params.max_tokens, self._info.max_model_len
-        if num_tokens > limit:
-            raise InvalidRequest(
-                f"this model's context is {limit} tokens, but prompt ({len(token_ids)}) and "
-                f"max_tokens ({params.max_tokens}) make {num_tokens}",
-                param="max_tokens" if len(token_ids) < limit else "prompt",
-                code="context_length_exceeded",
-            )
-        self._core.check_fits(num_tokens)
-        for token_id in params.logit_bias:
-            self._check_token_id(token_id, "logit_bias")
-        mode = request.speculation.mode
-        if mode not in (SpeculationMode.AUTO, SpeculationMode.OFF, self._info.drafter):
-            raise InvalidRequest(
-                f"speculation.mode {mode.value!r} is not available: this server's drafter is {self._info.drafter!r}",
-                param="speculation.mode",
-            )
-        if request.request_id in self._mailboxes:
-            raise InvalidRequest(f"a request with the id {request.request_id} is in flight")
-
-    def _check_token_id(self, token_id: int, param: str) -> None:
-        if not 0 <= token_id < self._info.vocab_size:
-            raise InvalidRequest(
-                f"{param} holds token id {token_id}, but the vocabulary is 0..{self._info.vocab_size - 1}",
-                param=param,
-            )
-
     def _sequence(self, request: GenerateRequest, token_ids: list[int]) -> Sequence:
-        speculation = request.speculation
+        speculation, params = request.speculation, request.params
         wanted = speculation.num_speculative_tokens
         if speculation.mode is SpeculationMode.OFF or self._info.drafter == "none":
             wanted = 0
         return Sequence(
             request.request_id,
             token_ids,
-            request.params,
-            text=Detokenizer(self._tokenizer, request.params.stop),
+            params,
+            text=Detokenizer(
+                self._tokenizer,
+                params.stop,
+                include_stop=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+            ),
             speculation=speculation,
             num_speculative_tokens=self._info.num_speculative_tokens if wanted is None else wanted,
+            cache_salt=request.cache_salt,
         )
 
     # The engine thread.
@@ -230,6 +239,15 @@ class AsyncEngine:
                 RequestOutput(request_id, finish_reason=FinishReason.ERROR, error=message, time=time.monotonic())
             )
         self._mailboxes.clear()
+
+
+def _are_long(parts: Seq[object]) -> bool:
+    size = 0
+    for part in parts:
+        size += len(str(part))
+        if size > _LONG_TEXT:
+            return True
+    return False
 
 
 class _Stream:

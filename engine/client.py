@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.params import SamplingParams, SpeculationParams
 from engine.types import ModelInfo, RequestOutput, StepStats
@@ -17,12 +17,14 @@ class GenerateRequest:
     Attributes:
         request_id: unique among the requests in flight.
         prompt: text, or token ids that are taken as they are.
+        cache_salt: prefixes are shared only with requests of the same salt.
     """
 
     request_id: str
     prompt: str | tuple[int, ...]
     params: SamplingParams
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
+    cache_salt: str = ""
 
 
 class RequestStream(Protocol):
@@ -65,25 +67,56 @@ class EngineClient(Protocol):
             EngineUnavailable: the engine is dead or draining.
         """
 
-    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
-        """The token ids that ``submit`` would use for ``prompt``.
+    async def encode(self, prompt: str | tuple[int, ...], *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of ``prompt``; with ``add_special_tokens`` those that ``submit`` would use.
 
         Raises:
             InvalidRequest: a text that no tokenizer takes, or an id outside the vocabulary.
         """
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt text of a conversation, by the model's chat template, open for the assistant's turn.
+    async def encode_infill(self, prefix: str, suffix: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The prompt that asks for the text between ``prefix`` and ``suffix``.
 
         Raises:
-            InvalidRequest: the model has no chat template, or it refuses these messages.
+            InvalidRequest: the model was not trained to insert text, or as ``encode``.
         """
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of some tokens, without special tokens; U+FFFD for a cut character."""
+    def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
+        """The token sequences of a word inside a text, with a space in front and without one.
+
+        Raises:
+            InvalidRequest: a text that no tokenizer takes.
+        """
+
+    async def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt text of a conversation, by the model's chat template; to be encoded without special tokens.
+
+        Args:
+            messages: each with ``role``, ``content`` (a text, or None) and whatever else the template reads.
+            add_generation_prompt: whether the text ends with the opening of the assistant's turn.
+            continue_final_message: whether it ends within the last message, which is then gone on with.
+            template_kwargs: variables of the template.
+
+        Raises:
+            InvalidRequest: the model has no chat template, it refuses these messages, or it would pass over
+                something in them.
+        """
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of some tokens; U+FFFD for a cut character."""
 
     def token_text(self, token_id: int) -> str:
         """The text of one token by itself, special tokens included."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token by itself, special tokens included: possibly part of a character, possibly none."""
 
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         """Have ``on_step`` called on the event loop after every step."""

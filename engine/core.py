@@ -58,6 +58,10 @@ class EngineCore:
         self._sequences: dict[str, Sequence] = {}
 
     @property
+    def end_token_ids(self) -> frozenset[int]:
+        return self._end_token_ids
+
+    @property
     def has_unfinished(self) -> bool:
         return self._scheduler.has_unfinished
 

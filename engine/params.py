@@ -10,7 +10,6 @@ from enum import StrEnum
 from engine.config import MAX_SPECULATIVE_TOKENS
 from engine.errors import InvalidRequest
 
-MAX_LOGPROBS = 20
 # Every step compares the end of the text with every beginning of a stop string.
 MAX_STOP_LENGTH = 1000
 _MASK64 = (1 << 64) - 1
@@ -44,14 +43,20 @@ class SamplingParams:
     Attributes:
         seed: any integer of 64 bits; names the noise of this choice.
         max_tokens: most tokens to generate; 0 only scores the prompt.
-        min_tokens: end tokens are masked, and stop strings ignored, until this many tokens are out.
+        min_tokens: end and stop tokens are masked, and stop strings ignored, until this many tokens are out.
         temperature: 0 is greedy.
         top_k: 0 is off.
         logit_bias: token id to the number added to its raw logit.
-        stop: strings that end the output; neither they nor anything after them is returned.
+        allowed_token_ids: every other token is masked; None allows all.
+        bad_words: token sequences; what would complete one, begun in the prompt or in the output, is masked.
+        stop: strings that end the output; nothing after them is returned.
+        stop_token_ids: tokens that end the output as the model's end token does.
+        include_stop_str_in_output: whether what ended the output, string or token, is part of the text.
         ignore_eos: go on after the model's end token.
+        skip_special_tokens: whether special tokens give no text.
         logprobs: None for none, else how many best alternatives come with each token.
-        prompt_logprobs: the same for the tokens of the prompt.
+        logprob_token_ids: alternatives to give in the place of the best ones, if ``logprobs`` is set.
+        prompt_logprobs: best alternatives for the tokens of the prompt.
     """
 
     seed: int
@@ -65,14 +70,26 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: frozenset[int] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
     stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
+    skip_special_tokens: bool = True
     logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _check("max_tokens", self.max_tokens, 0, math.inf)
         _check("min_tokens", self.min_tokens, 0, self.max_tokens, "max_tokens")
+        self._check_distribution()
+        self._check_masks()
+        self._check_stop()
+        self._check_logprobs()
+
+    def _check_distribution(self) -> None:
         _check("temperature", self.temperature, 0, 2)
         _check("top_k", self.top_k, 0, math.inf)
         _check("top_p", self.top_p, 0, 1)
@@ -88,16 +105,31 @@ class SamplingParams:
         _check("presence_penalty", self.presence_penalty, -2, 2)
         for token_id, bias in self.logit_bias.items():
             _check("logit_bias", bias, -100, 100, where=f" (token {token_id})")
+
+    def _check_masks(self) -> None:
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise InvalidRequest("allowed_token_ids must allow at least one token", param="allowed_token_ids")
+        if not all(self.bad_words):
+            raise InvalidRequest("bad_words must not hold an empty word", param="bad_words")
+
+    def _check_stop(self) -> None:
         if any(not stop for stop in self.stop):
             raise InvalidRequest("stop must not hold an empty string", param="stop")
         if (longest := max(map(len, self.stop), default=0)) > MAX_STOP_LENGTH:
             raise InvalidRequest(
                 f"stop may hold strings of {MAX_STOP_LENGTH} characters, not of {longest}", param="stop"
             )
-        if self.logprobs is not None:
-            _check("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-        if self.prompt_logprobs is not None:
-            _check("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+
+    def _check_logprobs(self) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            if (number := getattr(self, name)) is not None:
+                _check(name, number, 0, math.inf)
+        if self.logprob_token_ids and self.logprobs is None:
+            raise InvalidRequest("logprob_token_ids is for requests with logprobs only", param="logprob_token_ids")
+        if self.logprob_token_ids and not self.max_tokens:
+            raise InvalidRequest(
+                "logprob_token_ids is for generated tokens, but max_tokens is 0", param="logprob_token_ids"
+            )
 
 
 def _check(name: str, value: float, low: float, high: float, high_name: str = "", *, where: str = "") -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Protocol
 
+from engine.bad_words import BadWords
 from engine.params import SamplingParams, SpeculationParams
 from engine.types import FinishReason, RequestMetrics, SpeculationStats, TokenLogprob
 
@@ -35,6 +36,7 @@ class Sequence:
         num_computed_tokens: tokens whose key-value entries are in the pool.
         block_table: ids of the KV blocks, in order of position.
         block_hashes: chained hashes of the leading full blocks, as far as they have been needed.
+        cache_salt: only sequences with the same salt share blocks.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Sequence:
         text: TextStream,
         speculation: SpeculationParams,
         num_speculative_tokens: int,
+        cache_salt: str = "",
     ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt_token_ids)
@@ -53,6 +56,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
+        self.cache_salt = cache_salt
         self.params = params
         self.text = text
         self.speculation = speculation
@@ -92,15 +96,22 @@ class Sequence:
     def prompt_token_set(self) -> frozenset[int]:
         return frozenset(self.token_ids[: self.num_prompt_tokens])
 
+    @cached_property
+    def bad_words(self) -> BadWords:
+        return BadWords(self.params.bad_words)
+
     def append(self, token_id: int, end_token_ids: frozenset[int]) -> None:
         """Confirm one token and decide whether it is the last.
 
-        A stop wins over the token limit that the same token reaches.
+        A stop wins over the token limit that the same token reaches; a stop token wins over a stop string.
         """
         self.token_ids.append(token_id)
         self.output_counts[token_id] += 1
-        if token_id in end_token_ids and not self.params.ignore_eos:
-            self.finish(FinishReason.STOP, token_id)
+        is_end = token_id in end_token_ids and not self.params.ignore_eos
+        if is_end or token_id in self.params.stop_token_ids:
+            if self.params.include_stop_str_in_output:
+                self.text.append(token_id, check_stop=False, is_last=True)
+            self.finish(FinishReason.STOP, None if is_end else token_id)
             return
         is_last = self.num_remaining_tokens == 0
         may_stop = self.num_output_tokens >= self.params.min_tokens

@@ -12,7 +12,7 @@ Progress = Callable[[str, float], None]
 
 
 class FinishReason(StrEnum):
-    """Why a request ended. ``STOP`` is an end token or a stop string, ``LENGTH`` the token limit."""
+    """Why a request ended. ``STOP`` is an end token, stop token or stop string, ``LENGTH`` the token limit."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -35,11 +35,17 @@ class Draft(NamedTuple):
 
 
 class TokenLogprob(NamedTuple):
-    """A token with the raw model's log-softmax, and the best alternatives, best first."""
+    """A token with the raw model's log-softmax.
+
+    Attributes:
+        top: alternatives with theirs: the best, best first, or the ones asked for, in the order asked.
+        rank: the token's place among all, from 1; of equally likely ones the smaller id comes first.
+    """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 1
 
 
 class Verdict(NamedTuple):
@@ -120,7 +126,7 @@ class RequestOutput:
         logprobs: one entry a token of ``token_ids`` if asked for.
         prompt_logprobs: once, with the first output, if asked for; the first prompt token has None.
         finish_reason: set on exactly one output of a request, the last.
-        stop_reason: the stop string that matched, or the end token's id.
+        stop_reason: the stop string that matched, or the one of ``stop_token_ids``; None for the model's end token.
         error: what went wrong if ``finish_reason`` is ``ERROR``.
         metrics: on the last output.
         time: when the step ended, seconds of ``time.monotonic``.

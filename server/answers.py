@@ -1,21 +1,22 @@
-"""From the engine to the wire: outputs into text, log-probabilities, usage and figures. Sends nothing."""
+"""From the engine to the wire, as far as every route does it alike: ends, usage and figures. Sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, cast
 
 from engine.errors import EngineUnavailable
 from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, TokenLogprob
-from server.convert import ChoicePlan
+from server.convert import Presentation
 from server.errors import GenerationFailed
 from server.protocol import (
-    CompletionChoice,
-    Logprobs,
+    CompletionTokensDetails,
+    PromptLogprob,
+    PromptLogprobs,
     PromptTokensDetails,
     ResponseMetrics,
     SpeculativeDecoding,
-    TopLogprobs,
     Usage,
 )
 
@@ -23,57 +24,18 @@ from server.protocol import (
 LEAST_LOGPROB = -9999.0
 
 
-class ChoiceWriter:
-    """Turns the outputs of one choice into what its chunks say, keeping the character offset between them."""
-
-    def __init__(self, plan: ChoicePlan, prompt_token_ids: Sequence[int], token_text: Callable[[int], str]) -> None:
-        self._plan = plan
-        self._prompt_token_ids = prompt_token_ids
-        self._token_text = token_text
-        self._echo_due = plan.echo is not None
-        self._offset = 0
-
-    def write(self, output: RequestOutput) -> CompletionChoice:
-        """What ``output`` adds; the first one brings the prompt along where it is echoed.
-
-        Raises:
-            EngineUnavailable: the output says that the engine has stopped.
-            GenerationFailed: it says that the request was aborted.
-        """
-        text, logprobs = output.text, None
-        entries: list[tuple[int, TokenLogprob | None]] = []
-        if self._echo_due:
-            self._echo_due = False
-            text = f"{self._plan.echo}{text}"
-            entries += zip(self._prompt_token_ids, output.prompt_logprobs or (), strict=False)
-        if self._plan.request.params.logprobs is not None:
-            entries += ((entry.token_id, entry) for entry in output.logprobs or ())
-            logprobs = self._logprobs(entries)
-        return CompletionChoice(
-            index=self._plan.index, text=text, logprobs=logprobs, finish_reason=_finish_reason(output)
-        )
-
-    def _logprobs(self, entries: Iterable[tuple[int, TokenLogprob | None]]) -> Logprobs:
-        lists = Logprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for token_id, entry in entries:
-            token = self._token_text(token_id)
-            lists.tokens.append(token)
-            lists.token_logprobs.append(None if entry is None else max(entry.logprob, LEAST_LOGPROB))
-            lists.top_logprobs.append(None if entry is None else self._top_logprobs(token, entry))
-            lists.text_offset.append(self._offset)
-            self._offset += len(token)
-        return lists
-
-    def _top_logprobs(self, token: str, entry: TokenLogprob) -> TopLogprobs:
-        top: TopLogprobs = {}
-        for token_id, logprob in entry.top:
-            # Best first: of two tokens with one string the likelier is kept.
-            top.setdefault(self._token_text(token_id), max(logprob, LEAST_LOGPROB))
-        top.setdefault(token, max(entry.logprob, LEAST_LOGPROB))
-        return top
+def clamp_logprob(logprob: float) -> float:
+    """A log-probability that JSON can carry."""
+    return max(logprob, LEAST_LOGPROB)
 
 
-def _finish_reason(output: RequestOutput) -> Literal["stop", "length"] | None:
+def finish_reason_of(output: RequestOutput) -> Literal["stop", "length"] | None:
+    """How the wire says that a choice has ended, if it has.
+
+    Raises:
+        EngineUnavailable: the output says that the engine has stopped.
+        GenerationFailed: it says that the request was aborted.
+    """
     match output.finish_reason:
         case FinishReason.STOP | FinishReason.LENGTH:
             return cast(Literal["stop", "length"], output.finish_reason.value)
@@ -85,31 +47,51 @@ def _finish_reason(output: RequestOutput) -> Literal["stop", "length"] | None:
             return None
 
 
-def join_parts(parts: Sequence[CompletionChoice]) -> CompletionChoice:
-    """The whole choice from all it was written in, in order."""
-    last = parts[-1]
-    return CompletionChoice(
-        index=last.index,
-        text="".join(part.text for part in parts),
-        logprobs=_join_logprobs([part.logprobs for part in parts if part.logprobs is not None]),
-        finish_reason=last.finish_reason,
+def join_outputs(outputs: Sequence[RequestOutput]) -> RequestOutput:
+    """All outputs of one choice, in order, as if one step had brought them."""
+    first, last = outputs[0], outputs[-1]
+    return replace(
+        last,
+        token_ids=[token_id for output in outputs for token_id in output.token_ids],
+        text="".join(output.text for output in outputs),
+        logprobs=[entry for output in outputs for entry in output.logprobs or ()],
+        prompt_logprobs=first.prompt_logprobs,
     )
 
 
-def _join_logprobs(parts: Sequence[Logprobs]) -> Logprobs | None:
-    if not parts:
-        return None
-    return Logprobs(
-        tokens=[item for part in parts for item in part.tokens],
-        token_logprobs=[item for part in parts for item in part.token_logprobs],
-        top_logprobs=[item for part in parts for item in part.top_logprobs],
-        text_offset=[item for part in parts for item in part.text_offset],
+def token_namer(presentation: Presentation, token_text: Callable[[int], str]) -> Callable[[int], str]:
+    """How log-probabilities call a token."""
+    return "token_id:{}".format if presentation.names_tokens_by_id else token_text
+
+
+def prompt_logprobs_of(output: RequestOutput, num_top: int, token_text: Callable[[int], str]) -> PromptLogprobs:
+    """By the id, each token of the prompt and ``num_top`` alternatives; None for the first, which nothing precedes."""
+    return [
+        None if entry is None else _prompt_logprob(entry, num_top, token_text) for entry in output.prompt_logprobs or ()
+    ]
+
+
+def _prompt_logprob(entry: TokenLogprob, num_top: int, token_text: Callable[[int], str]) -> dict[str, PromptLogprob]:
+    ranked = [(entry.token_id, entry.logprob, entry.rank)]
+    ranked += [(token_id, logprob, rank) for rank, (token_id, logprob) in enumerate(entry.top[:num_top], start=1)]
+    return {
+        str(token_id): PromptLogprob(logprob=clamp_logprob(logprob), rank=rank, decoded_token=token_text(token_id))
+        for token_id, logprob, rank in ranked
+    }
+
+
+def usage_so_far(num_prompt_tokens: int, num_output_tokens: int) -> Usage:
+    """What one choice has used while it runs."""
+    return Usage(
+        prompt_tokens=num_prompt_tokens,
+        completion_tokens=num_output_tokens,
+        total_tokens=num_prompt_tokens + num_output_tokens,
     )
 
 
-def usage_of(accounts: Sequence[RequestMetrics], num_choices: int) -> Usage:
-    """The usage of a request from its finished choices, ordered by index, ``num_choices`` a prompt."""
-    firsts = accounts[::num_choices]
+def usage_of(accounts: Sequence[RequestMetrics], num_candidates: int) -> Usage:
+    """The usage of a request from all that was generated, prompt by prompt, ``num_candidates`` a prompt."""
+    firsts = accounts[::num_candidates]
     prompt_tokens = sum(account.num_prompt_tokens for account in firsts)
     completion_tokens = sum(account.num_output_tokens for account in accounts)
     cached_tokens = sum(account.num_cached_tokens for account in firsts)
@@ -118,6 +100,7 @@ def usage_of(accounts: Sequence[RequestMetrics], num_choices: int) -> Usage:
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(accepted_prediction_tokens=0, rejected_prediction_tokens=0),
     )
 
 

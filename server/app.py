@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from engine.client import EngineClient
-from server import completions, ops
+from server import chat, completions, ops
 from server.errors import install_error_handlers
 from server.reception import open_reception
 from server.settings import ServerSettings
@@ -29,6 +29,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
     # No generated schema: bodies are read by the routes themselves, so it would describe none of them.
     app = FastAPI(title="Draftahead", lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.include_router(completions.router)
+    app.include_router(chat.router)
     app.include_router(ops.router)
     install_error_handlers(app)
     return app

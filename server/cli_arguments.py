@@ -85,6 +85,7 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         served_model_names=tuple(arguments.served_model_name),
         unknown_fields=arguments.unknown_fields,
+        max_logprobs=arguments.max_logprobs,
         max_choices_per_request=most,
     )
 
@@ -124,6 +125,13 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         choices=get_args(UnknownFields),
         default=ServerSettings().unknown_fields,
         help="what to do with a request field that this server does not know",
+    )
+    group.add_argument(
+        "--max-logprobs",
+        type=int,
+        metavar="N",
+        default=ServerSettings().max_logprobs,
+        help="most alternatives that a request may have with each token; -1 allows the whole vocabulary",
     )
     group.add_argument(
         "--drain-timeout",

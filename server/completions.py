@@ -1,23 +1,23 @@
-"""POST /v1/completions. Knows the order (read, check, submit, answer); leaves each to its own room."""
+"""POST /v1/completions: what it checks beyond single fields, its prompts, and nothing that other routes do too."""
 
 from __future__ import annotations
 
-import secrets
-import time
-import uuid
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from server.answers import ChoiceWriter, join_parts, metrics_of, usage_of
-from server.convert import ChoicePlan, check_completion, plan_choices
-from server.generation import Generation
-from server.json_body import read_body
-from server.protocol import Completion, CompletionChoice, CompletionRequest
-from server.reception import CurrentReception, Reception
-from server.streaming import EventStream, unless_disconnected
+from engine.client import EngineClient
+from engine.errors import InvalidRequest
+from server.call import answer_call
+from server.checks import check_logprobs
+from server.completion_protocol import CompletionRequest, Prompt
+from server.completion_writer import CompletionWriter
+from server.convert import PromptPlan, truncated
+from server.reception import CurrentReception
+from server.settings import ServerSettings
+
+DEFAULT_MAX_TOKENS = 16
+MAX_BEST_OF = 20
 
 router = APIRouter()
 
@@ -25,88 +25,87 @@ router = APIRouter()
 @router.post("/v1/completions")
 async def create_completion(request: Request, reception: CurrentReception) -> Response:
     """Continue one or several prompts."""
-    arrived_at = reception.metrics.now()
-    with reception.metrics.counting_rejections():
-        body = await read_body(request, CompletionRequest, reception.settings)
-        reception.check_model(body.model)
-        check_completion(body, reception.settings)
-        call = _Call.of(body, reception)
-        plans = await call.plan()
-        generation = await call.start(plans, arrived_at)
-    if body.stream:
-        return EventStream(call.chunks(plans, generation), generation)
-    return await unless_disconnected(request, call.respond(plans, generation))
+    return await answer_call(_CompletionRoute(), request, reception)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One request on its way through."""
+class _CompletionRoute:
+    """``Route`` of completions."""
 
-    body: CompletionRequest
-    reception: Reception
-    id: str
-    created: int
-    seed: int
+    body_type = CompletionRequest
+    id_prefix = "cmpl-"
+    writer = CompletionWriter
 
-    @classmethod
-    def of(cls, body: CompletionRequest, reception: Reception) -> _Call:
-        # 53 bits: a drawn seed must come back unharmed from clients whose only number is a double.
-        seed = secrets.randbits(53) if body.seed is None else body.seed
-        return cls(body, reception, f"cmpl-{uuid.uuid4().hex}", int(time.time()), seed)
+    def num_prompts(self, body: CompletionRequest) -> int:
+        return len(body.prompt)
 
-    async def respond(self, plans: list[ChoicePlan], generation: Generation) -> Response:
-        async with aclosing(generation), aclosing(self._parts(plans, generation)) as written:
-            parts: list[list[CompletionChoice]] = [[] for _ in plans]
-            async for place, part in written:
-                parts[place].append(part)
-            choices = [join_parts(of_choice) for of_choice in parts]
-            answer = self._with_figures(self._message(choices), generation)
-        return Response(answer.to_json(), media_type="application/json")
+    def check(self, body: CompletionRequest, settings: ServerSettings) -> None:
+        _check_best_of(body)
+        if body.suffix:
+            _check_suffix(body)
+        if body.max_tokens == 0 and not body.echo and body.prompt_logprobs is None:
+            raise InvalidRequest("max_tokens may be 0 only with echo: true or prompt_logprobs", param="max_tokens")
+        check_logprobs("logprobs", body.logprobs, settings)
+        most = settings.max_prompts_per_request
+        if len(body.prompt) > most:
+            raise InvalidRequest(f"prompt may hold {most} prompts, not {len(body.prompt)}", param="prompt")
 
-    async def plan(self) -> list[ChoicePlan]:
-        return await plan_choices(self.body, self.reception.engine, response_id=self.id, seed=self.seed)
+    async def prompts(self, body: CompletionRequest, engine: EngineClient) -> AsyncGenerator[PromptPlan]:
+        for prompt in body.prompt:
+            whole = await _encode(body, prompt, engine)
+            token_ids = truncated(whole, body, room=engine.info.max_model_len - _least_output(body))
+            yield PromptPlan(
+                token_ids=token_ids,
+                max_tokens=_max_tokens(body, engine.info.max_model_len - len(token_ids)),
+                echo=_echo(body, prompt if len(token_ids) == len(whole) else token_ids, engine),
+                logprobs=body.logprobs,
+                prompt_logprobs=body.logprobs if body.echo else None,
+            )
 
-    async def start(self, plans: list[ChoicePlan], arrived_at: float) -> Generation:
-        requests = [plan.request for plan in plans]
-        return await Generation.start(requests, self.reception.engine, self.reception.metrics, arrived_at)
 
-    async def _parts(
-        self, plans: list[ChoicePlan], generation: Generation
-    ) -> AsyncGenerator[tuple[int, CompletionChoice]]:
-        token_text = self.reception.engine.token_text
-        writers = [
-            ChoiceWriter(plan, choice.stream.prompt_token_ids, token_text)
-            for plan, choice in zip(plans, generation.choices, strict=True)
-        ]
-        async with aclosing(generation.outputs()) as outputs:
-            async for place, output in outputs:
-                yield place, writers[place].write(output)
+def _check_best_of(body: CompletionRequest) -> None:
+    if body.best_of is None:
+        return
+    if body.best_of > MAX_BEST_OF:
+        raise InvalidRequest(f"best_of must be at most {MAX_BEST_OF}, not {body.best_of}", param="best_of")
+    if body.best_of < body.num_choices:
+        raise InvalidRequest(f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of")
+    if body.ranks_candidates and body.stream:
+        raise InvalidRequest(f"best_of ({body.best_of}) cannot be streamed", param="best_of")
 
-    async def chunks(self, plans: list[ChoicePlan], generation: Generation) -> AsyncGenerator[str]:
-        async with aclosing(self._parts(plans, generation)) as parts:
-            async for _, part in parts:
-                if part.says_something:
-                    yield self._chunk(part).to_json()
-        if self.body.includes_usage:
-            yield self._with_figures(self._message([]), generation).to_json()
 
-    def _chunk(self, part: CompletionChoice) -> Completion:
-        chunk = self._message([part])
-        if self.body.includes_usage:
-            chunk.usage = None
-        return chunk
+def _check_suffix(body: CompletionRequest) -> None:
+    if not all(isinstance(prompt, str) for prompt in body.prompt):
+        raise InvalidRequest("suffix is for prompts that are text, not token ids", param="suffix")
+    if body.echo:
+        raise InvalidRequest("suffix does not go with echo: true", param="suffix")
+    if body.truncate_prompt_tokens is not None:
+        raise InvalidRequest("suffix does not go with truncate_prompt_tokens", param="suffix")
 
-    def _message(self, choices: list[CompletionChoice]) -> Completion:
-        return Completion(
-            id=self.id,
-            object="text_completion",
-            created=self.created,
-            model=self.body.model,
-            system_fingerprint=self.reception.system_fingerprint,
-            choices=choices,
-        )
 
-    def _with_figures(self, message: Completion, generation: Generation) -> Completion:
-        message.usage = usage_of(generation.accounts, self.body.num_choices)
-        message.metrics = metrics_of(generation.accounts, self.seed)
-        return message
+async def _encode(body: CompletionRequest, prompt: Prompt, engine: EngineClient) -> tuple[int, ...]:
+    adds_special = body.add_special_tokens is not False
+    if body.suffix and isinstance(prompt, str):
+        return tuple(await engine.encode_infill(prompt, body.suffix, add_special_tokens=adds_special))
+    token_ids = tuple(await engine.encode(prompt, add_special_tokens=adds_special))
+    if not token_ids:
+        raise InvalidRequest("prompt must not be empty: this model has no token to begin a text with", param="prompt")
+    return token_ids
+
+
+def _least_output(body: CompletionRequest) -> int:
+    return DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+
+
+def _max_tokens(body: CompletionRequest, room: int) -> int:
+    if body.max_tokens is not None:
+        return body.max_tokens
+    # With no room at all one token is asked for, and the engine says how the prompt misses the context.
+    return min(DEFAULT_MAX_TOKENS, max(room, 1))
+
+
+def _echo(body: CompletionRequest, prompt: Prompt, engine: EngineClient) -> str | None:
+    if not body.echo:
+        return None
+    if isinstance(prompt, str):
+        return prompt
+    return engine.decode(prompt, skip_special_tokens=body.skip_special_tokens is not False)

@@ -1,19 +1,21 @@
-"""From the wire to the engine: one request into its choices. Knows both vocabularies; submits nothing."""
+"""From the wire to the engine, as far as every route does it alike: one request into its choices.
+
+Knows both vocabularies; submits nothing, and leaves what only one route has to that route.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import uuid
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.client import EngineClient, GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SamplingParams, SpeculationParams, mix_seed
 from server.errors import json_text
-from server.protocol import CompletionRequest, Prompt
-from server.settings import ServerSettings
-
-DEFAULT_MAX_TOKENS = 16
+from server.protocol import GenerationFields
 
 _SAMPLING_FIELDS = (
     "min_tokens",
@@ -23,101 +25,145 @@ _SAMPLING_FIELDS = (
     "repetition_penalty",
     "frequency_penalty",
     "presence_penalty",
-    "logprobs",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPlan:
+    """One prompt of a request, with what its route alone decides.
+
+    Attributes:
+        echo: text that is to be returned before the output; None for none.
+        max_tokens: as in ``SamplingParams``.
+        logprobs, prompt_logprobs: as in ``SamplingParams``, but -1 is all. The request's own ``prompt_logprobs`` come
+            on top.
+    """
+
+    token_ids: tuple[int, ...]
+    max_tokens: int
+    echo: str | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presentation:
+    """What of a choice is shown, whatever the engine was asked for.
+
+    Attributes:
+        logprobs, prompt_logprobs: alternatives that come with each token; None for no log-probabilities.
+        token_ids: whether the ids of prompt and output are.
+        names_tokens_by_id: whether a token is called ``token_id:7`` and not by its text.
+    """
+
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    token_ids: bool = False
+    names_tokens_by_id: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePlan:
-    """One choice before it is submitted. ``echo`` is the prompt's text if that is to be returned."""
+    """One choice before it is submitted. ``echo`` is as in ``PromptPlan``."""
 
     index: int
     echo: str | None
     request: GenerateRequest
+    presentation: Presentation
 
 
-def check_completion(body: CompletionRequest, settings: ServerSettings) -> None:
-    """Refuse what no single field shows.
+def truncated(token_ids: tuple[int, ...], body: GenerationFields, *, room: int) -> tuple[int, ...]:
+    """A prompt cut to ``truncate_prompt_tokens``.
 
-    Raises:
-        InvalidRequest: two fields that contradict each other, or more choices than ``settings`` allows.
+    Args:
+        room: tokens that the prompt may have at most, which is what -1 stands for.
     """
-    if body.suffix:
-        raise InvalidRequest("suffix must be null or empty: this model does not insert text", param="suffix")
-    if body.best_of not in (None, 1):
-        raise InvalidRequest(f"best_of must be null or 1, not {body.best_of}", param="best_of")
-    if body.best_of is not None and body.num_choices > 1:
-        raise InvalidRequest(f"best_of ({body.best_of}) must not be less than n ({body.num_choices})", param="best_of")
-    if body.stream_options is not None and not body.stream:
-        raise InvalidRequest("stream_options is for stream: true only", param="stream_options")
-    if body.max_tokens == 0 and not body.echo:
-        raise InvalidRequest("max_tokens may be 0 only with echo: true", param="max_tokens")
-    _check_numbers(len(body.prompt), body.num_choices, settings)
-
-
-def _check_numbers(num_prompts: int, num_choices: int, settings: ServerSettings) -> None:
-    most = settings.max_prompts_per_request
-    if num_prompts > most:
-        raise InvalidRequest(f"prompt may hold {most} prompts, not {num_prompts}", param="prompt")
-    most = settings.max_choices_per_request
-    if num_prompts * num_choices > most:
-        raise InvalidRequest(
-            f"a request may have {most} choices, not {num_prompts} prompts with n = {num_choices}", param="n"
-        )
+    most = room if body.truncate_prompt_tokens == -1 else body.truncate_prompt_tokens
+    if most is None or not 0 < most < len(token_ids):
+        return token_ids
+    return token_ids[:most] if body.truncation_side == "right" else token_ids[-most:]
 
 
 async def plan_choices(
-    body: CompletionRequest, engine: EngineClient, *, response_id: str, seed: int
+    body: GenerationFields, prompts: AsyncIterable[PromptPlan], engine: EngineClient, *, response_id: str, seed: int
 ) -> list[ChoicePlan]:
-    """Every choice of the request, prompt-major: choice ``k`` of prompt ``i`` has index ``i * n + k``.
+    """Every candidate of the request, prompt-major: number ``k`` of prompt ``i`` has index ``i * num_candidates + k``.
 
     Raises:
-        InvalidRequest: a prompt that cannot be encoded, or a parameter out of its range.
+        InvalidRequest: a parameter out of its range, or whatever ``prompts`` raises.
     """
+    # The client may name two requests alike; in the engine no two may be.
+    unique_id = response_id if body.request_id is None else f"{response_id}-{uuid.uuid4().hex[:8]}"
+    common = _common_sampling(body, engine.info.vocab_size) | {"bad_words": await _spell(body.bad_words or (), engine)}
     speculation = _speculation(body)
-    plans = []
-    for prompt_index, prompt in enumerate(body.prompt):
+    plans: list[ChoicePlan] = []
+    async for prompt in prompts:
         await asyncio.sleep(0)  # between many prompts the others have their turn
-        token_ids = tuple(await engine.encode(prompt))
-        params = _sampling(body, seed, len(token_ids), engine)
-        echo = _prompt_text(prompt, engine) if body.echo else None
-        for k in range(body.num_choices):
-            index = prompt_index * body.num_choices + k
+        presentation = _presentation(body, prompt, engine.info.vocab_size)
+        params = SamplingParams(**common, **_own_sampling(prompt, presentation, engine.info.vocab_size), seed=seed)
+        if body.ranks_candidates and params.logprobs is None:
+            params = replace(params, logprobs=0)
+        for _ in range(body.num_candidates):
+            index = len(plans)
             request = GenerateRequest(
-                request_id=f"{response_id}-{index}",
-                prompt=token_ids,
-                params=SamplingParams(**params | {"seed": mix_seed(seed, index)}),
+                request_id=f"{unique_id}-{index}",
+                prompt=prompt.token_ids,
+                params=replace(params, seed=mix_seed(seed, index)),
                 speculation=speculation,
+                cache_salt=body.cache_salt or "",
             )
-            plans.append(ChoicePlan(index=index, echo=echo, request=request))
+            plans.append(ChoicePlan(index=index, echo=prompt.echo, request=request, presentation=presentation))
     return plans
 
 
-def _prompt_text(prompt: Prompt, engine: EngineClient) -> str:
-    return prompt if isinstance(prompt, str) else engine.decode(prompt)
+def _presentation(body: GenerationFields, prompt: PromptPlan, vocab_size: int) -> Presentation:
+    return Presentation(
+        logprobs=_number_of(prompt.logprobs, vocab_size),
+        prompt_logprobs=_number_of(body.prompt_logprobs, vocab_size),
+        token_ids=bool(body.return_token_ids),
+        names_tokens_by_id=bool(body.return_tokens_as_token_ids),
+    )
 
 
-def _sampling(body: CompletionRequest, seed: int, num_prompt_tokens: int, engine: EngineClient) -> dict[str, Any]:
-    """Keywords for ``SamplingParams``; what the request leaves out is left to its defaults."""
+async def _spell(words: Sequence[str], engine: EngineClient) -> tuple[tuple[int, ...], ...]:
+    spellings: list[tuple[int, ...]] = []
+    for word in words:
+        await asyncio.sleep(0)  # between many words the others have their turn
+        spellings += engine.spellings(word)
+    return tuple(spellings)
+
+
+def _common_sampling(body: GenerationFields, vocab_size: int) -> dict[str, Any]:
+    """Keywords for ``SamplingParams`` that all prompts share; what the request leaves out is left to its defaults."""
     given = {name: getattr(body, name) for name in _SAMPLING_FIELDS}
-    info = engine.info
+    allowed = body.allowed_token_ids
     return {name: value for name, value in given.items() if value is not None} | {
-        "seed": seed,
-        "max_tokens": _max_tokens(body, info.max_model_len - num_prompt_tokens),
         # More than the vocabulary is no restriction, and a number of any size would not fit a tensor.
-        "top_k": min(max(body.top_k or 0, 0), info.vocab_size),
+        "top_k": min(max(body.top_k or 0, 0), vocab_size),
         "logit_bias": _token_biases(body.logit_bias or {}),
+        "allowed_token_ids": None if allowed is None else frozenset(allowed),
         "stop": body.stop,
-        "ignore_eos": bool(body.ignore_eos),
-        "prompt_logprobs": body.logprobs if body.echo else None,
+        "stop_token_ids": frozenset(body.stop_token_ids or ()),
+        "logprob_token_ids": tuple(dict.fromkeys(body.logprob_token_ids or ())),
     }
 
 
-def _max_tokens(body: CompletionRequest, room: int) -> int:
-    if body.max_tokens is not None:
-        return body.max_tokens
-    # With no room at all one token is asked for, and the engine says how the prompt misses the context.
-    return min(DEFAULT_MAX_TOKENS, max(room, 1))
+def _own_sampling(prompt: PromptPlan, presentation: Presentation, vocab_size: int) -> dict[str, Any]:
+    """The others."""
+    wanted = (presentation.prompt_logprobs, _number_of(prompt.prompt_logprobs, vocab_size))
+    return {
+        "max_tokens": prompt.max_tokens,
+        "logprobs": presentation.logprobs,
+        "prompt_logprobs": max((number for number in wanted if number is not None), default=None),
+    }
+
+
+def _number_of(logprobs: int | None, vocab_size: int) -> int | None:
+    """-1 and everything beyond the vocabulary is the whole vocabulary."""
+    return logprobs if logprobs is None or 0 <= logprobs <= vocab_size else vocab_size
 
 
 def _token_biases(biases: dict[str, float]) -> dict[int, float]:
@@ -132,7 +178,7 @@ def _token_biases(biases: dict[str, float]) -> dict[int, float]:
     return by_id
 
 
-def _speculation(body: CompletionRequest) -> SpeculationParams:
+def _speculation(body: GenerationFields) -> SpeculationParams:
     asked = body.speculation
     if asked is None:
         return SpeculationParams()

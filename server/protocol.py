@@ -1,10 +1,11 @@
-"""The wire format of completions, field by field. Knows types and OpenAI's bounds; knows no engine.
+"""The wire format that every generating route shares. Knows types and OpenAI's bounds; knows no route and no engine.
 
 What the engine checks itself (ranges of sampling parameters, the context length) is not checked again here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
@@ -12,52 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from server.errors import json_text
+from server.unserved import UnservedFields
 
 MAX_STOP_STRINGS = 4
-
-Prompt = str | tuple[int, ...]
-TopLogprobs = dict[str, float]
-
-
-def _parse_prompt(value: Any) -> tuple[Prompt, ...]:
-    """Any of OpenAI's four shapes as a tuple of prompts."""
-    if isinstance(value, str):
-        return (_text(value, "prompt"),)
-    if not isinstance(value, list):
-        raise InvalidRequest(f"prompt must be a string or a list, not {json_text(value)}", param="prompt")
-    if not value:
-        raise InvalidRequest("prompt must not be an empty list", param="prompt")
-    if _is_int(value[0]):
-        return (_token_ids(value, "prompt"),)
-    if isinstance(value[0], list):
-        return tuple(_token_ids(item, f"prompt[{i}]") for i, item in enumerate(value))
-    if not isinstance(value[0], str):
-        expected = "a string, a token id or a list of token ids"
-        raise InvalidRequest(f"prompt[0] must be {expected}, not {json_text(value[0])}", param="prompt")
-    return tuple(_text(item, f"prompt[{i}]") for i, item in enumerate(value))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{where} must be a string, not {json_text(value)}", param="prompt")
-    if not value:
-        raise InvalidRequest(f"{where} must not be empty", param="prompt")
-    return value
-
-
-def _token_ids(value: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise InvalidRequest(f"{where} must be a list of token ids, not {json_text(value)}", param="prompt")
-    if not value:
-        raise InvalidRequest(f"{where} must not be an empty list", param="prompt")
-    for i, item in enumerate(value):
-        if not _is_int(item):
-            raise InvalidRequest(f"{where}[{i}] must be a token id, not {json_text(item)}", param="prompt")
-    return tuple(value)
-
-
-def _is_int(value: Any) -> bool:
-    return type(value) is int
+# All are tokenised before the request is queued.
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_LENGTH = 256
 
 
 def _parse_stop(value: Any) -> tuple[str, ...]:
@@ -71,38 +32,43 @@ def _parse_stop(value: Any) -> tuple[str, ...]:
     return tuple(strings)
 
 
-class _RequestPart(BaseModel):
+class RequestPart(BaseModel):
+    """Something inside a request: types are strict, and an unknown field is refused."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class StreamOptions(_RequestPart):
+class StreamOptions(RequestPart):
     """How a stream is to be sent."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
-class Speculation(_RequestPart):
+class Speculation(RequestPart):
     """How this request is to be drafted; it changes the speed and never the tokens."""
 
     mode: Annotated[SpeculationMode, Field(strict=False)] = SpeculationMode.AUTO
     num_speculative_tokens: int | None = None
 
 
-class CompletionRequest(_RequestPart):
-    """The body of POST /v1/completions. Null and absent are the same: the default."""
+BadWord = Annotated[str, Field(max_length=MAX_BAD_WORD_LENGTH)]
+
+
+class GenerationFields(UnservedFields, RequestPart):
+    """What every generating route takes. Null and absent are the same: the default."""
 
     model: str
-    prompt: Annotated[tuple[Prompt, ...], PlainValidator(_parse_prompt)]
-    max_tokens: int | None = None
+    request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
     min_tokens: int | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    best_of: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: Annotated[tuple[str, ...], PlainValidator(_parse_stop)] = ()
-    suffix: str | None = None
-    echo: bool | None = None
-    logprobs: int | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -112,9 +78,20 @@ class CompletionRequest(_RequestPart):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    ignore_eos: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)] | None = None
+    logprob_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
+    skip_special_tokens: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     speculation: Speculation | None = None
     user: str | None = None
+    metadata: dict[str, str] | None = None
 
     @property
     def num_choices(self) -> int:
@@ -122,33 +99,29 @@ class CompletionRequest(_RequestPart):
         return 1 if self.n is None else self.n
 
     @property
+    def num_candidates(self) -> int:
+        """Outputs of each prompt that are generated, of which ``num_choices`` are returned."""
+        return self.num_choices
+
+    @property
+    def ranks_candidates(self) -> bool:
+        """Whether the likeliest candidates are returned, best first, and not all in their order."""
+        return False
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk that holds the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-
-class Logprobs(BaseModel):
-    """Four lists of one length, an entry a token."""
-
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[TopLogprobs | None]
-    text_offset: list[int]
-
-
-class CompletionChoice(BaseModel):
-    """One choice, or what a chunk adds to it."""
-
-    index: int
-    text: str
-    logprobs: Logprobs | None
-    finish_reason: Literal["stop", "length"] | None
+    @property
+    def includes_usage_so_far(self) -> bool:
+        """Whether every chunk says what its choice has used."""
+        return self.includes_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
-    def says_something(self) -> bool:
-        """Whether a chunk with this would tell a client anything."""
-        has_tokens = self.logprobs is not None and bool(self.logprobs.tokens)
-        return bool(self.text) or has_tokens or self.finish_reason is not None
+    def is_obfuscated(self) -> bool:
+        """Whether the chunks of a stream are padded, so that their sizes tell little of the text."""
+        return bool(self.stream_options and self.stream_options.include_obfuscation)
 
 
 class PromptTokensDetails(BaseModel):
@@ -157,13 +130,32 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int
 
 
+class CompletionTokensDetails(BaseModel):
+    """What became of a predicted output."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class Usage(BaseModel):
-    """Tokens of a whole request; a prompt counts once, whatever ``n`` is."""
+    """Tokens of a whole request; a prompt counts once, whatever ``n`` is. Or those of one choice up to a chunk."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+
+
+class PromptLogprob(BaseModel):
+    """A token at one place of the prompt, or an alternative to it."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
 
 class SpeculativeDecoding(BaseModel):
@@ -185,15 +177,15 @@ class ResponseMetrics(BaseModel):
     speculative_decoding: SpeculativeDecoding
 
 
-class Completion(BaseModel):
-    """The answer, or one chunk of a stream. Fields left out at construction are left out on the wire."""
+class Answer(BaseModel):
+    """An answer, or one chunk of a stream. Fields left out at construction are left out on the wire."""
 
     id: str
-    object: Literal["text_completion"]
+    object: str
     created: int
     model: str
     system_fingerprint: str
-    choices: list[CompletionChoice]
+    choices: Sequence[BaseModel]
     usage: Usage | None = None
     metrics: ResponseMetrics | None = None
 

@@ -20,9 +20,10 @@ class ServerSettings:
         max_request_bytes: longest request body.
         max_prompts_per_request: most prompts in one request.
         max_choices_per_request: most choices in one request, that is prompts times ``n``.
+        max_logprobs: most alternatives that a request may have with each token; -1 for the whole vocabulary.
 
     Raises:
-        ConfigError: a limit below 1, an empty or doubled name, an unknown word.
+        ConfigError: a limit out of its range, an empty or doubled name, an unknown word.
     """
 
     served_model_names: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class ServerSettings:
     max_request_bytes: int = 8 * 1024 * 1024
     max_prompts_per_request: int = 1024
     max_choices_per_request: int = 1024
+    max_logprobs: int = 20
 
     def __post_init__(self) -> None:
         if self.unknown_fields not in get_args(UnknownFields):
@@ -42,3 +44,5 @@ class ServerSettings:
         for name in ("max_request_bytes", "max_prompts_per_request", "max_choices_per_request"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_logprobs < -1:
+            raise ConfigError(f"max_logprobs must be -1 or at least 0, not {self.max_logprobs}")

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from json import dumps
 from logging import getLogger
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -17,6 +18,9 @@ from starlette.types import Receive, Scope, Send
 from engine.errors import DraftaheadError
 from server.errors import body_of, fault_body
 from server.generation import Generation
+
+# Bytes. Most chunks of a token or two, without log-probabilities, become one size.
+_PADDED_TO = 512
 
 _T = TypeVar("_T")
 _log = getLogger(__name__)
@@ -58,6 +62,13 @@ async def _as_events(chunks: AsyncGenerator[str]) -> AsyncGenerator[str]:
             _log.exception("a stream failed", exc_info=error)
             yield f"data: {dumps(fault_body())}\n\n"
     yield "data: [DONE]\n\n"
+
+
+def pad(chunk: str) -> str:
+    """A JSON object with a field ``obfuscation`` of random characters that makes its length say little."""
+    room = len(f'{chunk},"obfuscation":""'.encode())
+    noise = token_hex(_PADDED_TO // 2)[: -room % _PADDED_TO]
+    return f'{chunk.removesuffix("}")},"obfuscation":"{noise}"}}'
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:

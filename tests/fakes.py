@@ -1,7 +1,4 @@
-"""An engine without a model: says what it is told, in the steps it is told, and remembers what was asked.
-
-Its alphabet is the 256 bytes and one end token, so that tests can count tokens by eye.
-"""
+"""An engine without a model: says what it is told, in the steps it is told, and remembers what was asked."""
 
 from __future__ import annotations
 
@@ -13,7 +10,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 
+from engine.admission import Admission
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
@@ -26,22 +25,7 @@ from engine.types import (
     StepStats,
     TokenLogprob,
 )
-
-END_TOKEN = 256
-VOCAB_SIZE = 257
-
-
-class ByteTokenizer:
-    """Token ``i`` is byte ``i``; token 256 ends a text."""
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode("utf-8"))
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return bytes(i for i in token_ids if i != END_TOKEN).decode("utf-8", "replace")
-
-    def token_text(self, token_id: int) -> str:
-        return "<end>" if token_id == END_TOKEN else bytes([token_id]).decode("utf-8", "replace")
+from tests.byte_tokens import END_TOKEN, VOCAB_SIZE, ByteTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +80,9 @@ class FakeEngine:
         requests: everything submitted and taken, in order.
         aborted: ids of the requests that were closed before their last output.
         refusals: errors for the next submissions, one each; None lets one pass.
+        conversations: the messages of every prompt rendered, in order.
+        begin: tokens that the tokenizer puts before a text.
+        can_infill: whether the model takes prompts with a gap, here ``<``, prefix, ``|``, suffix, ``>``.
         is_healthy, is_running: what they say.
     """
 
@@ -107,6 +94,9 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.aborted: list[str] = []
         self.refusals: deque[Exception | None] = deque()
+        self.conversations: list[list[Mapping[str, Any]]] = []
+        self.begin: list[int] = []
+        self.can_infill = True
         self._tokenizer = ByteTokenizer()
         self._listeners: list[Callable[[StepStats], None]] = []
 
@@ -127,44 +117,62 @@ class FakeEngine:
         for listener in self._listeners:
             listener(stats)
 
-    async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
+    async def encode(self, prompt: str | tuple[int, ...], *, add_special_tokens: bool = True) -> list[int]:
         if isinstance(prompt, str):
-            return self._tokenizer.encode(prompt)
+            return (self.begin if add_special_tokens else []) + self._tokenizer.encode(prompt)
         for token_id in prompt:
             if not 0 <= token_id < VOCAB_SIZE:
                 raise InvalidRequest(f"prompt: token id {token_id} is not in 0..{VOCAB_SIZE - 1}", param="prompt")
         return list(prompt)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        return "".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: "
+    async def encode_infill(self, prefix: str, suffix: str, *, add_special_tokens: bool = True) -> list[int]:
+        if not self.can_infill:
+            raise InvalidRequest("this model has no tokens for suffix", param="suffix")
+        return await self.encode(f"<{prefix}|{suffix}>", add_special_tokens=add_special_tokens)
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(token_ids)
+    def spellings(self, word: str) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(self._tokenizer.encode(f"{space}{word}")) for space in ("", " "))
+
+    async def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        if add_generation_prompt and continue_final_message:
+            raise InvalidRequest("add_generation_prompt contradicts", param="add_generation_prompt")
+        self.conversations.append(list(messages))
+        text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        if template_kwargs:
+            text = f"{dict(template_kwargs)}\n{text}"
+        if continue_final_message:
+            return text[:-1]
+        return f"{text}assistant: " if add_generation_prompt else text
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
         return self._tokenizer.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._tokenizer.spell([token_id], skip_special_tokens=False)
 
     async def submit(self, request: GenerateRequest) -> FakeStream:
         refusal = self.refusals.popleft() if self.refusals else None
         if refusal is not None:
             raise refusal
         prompt = await self.encode(request.prompt)
-        if any(token_id >= VOCAB_SIZE for token_id in request.params.logit_bias):
-            raise InvalidRequest("logit_bias holds an id beyond the vocabulary", param="logit_bias")
-        total, limit = len(prompt) + request.params.max_tokens, self.info.max_model_len
-        if total > limit:
-            raise InvalidRequest(
-                f"prompt and max_tokens make {total} tokens, the context is {limit}",
-                param="max_tokens",
-                code="context_length_exceeded",
-            )
+        Admission(self.info, frozenset({END_TOKEN})).check(request, prompt)
         self.requests.append(request)
         return FakeStream(self, request, prompt)
 
 
 @dataclass
 class _Answer:
-    """The tokens of one answer and the text that they show; text from a stop string on is hidden."""
+    """The tokens of one answer, and how many of them are text."""
 
     tokens: list[int]
     shown: int
@@ -173,16 +181,17 @@ class _Answer:
 
 
 def _answer(request: GenerateRequest, said: bytes) -> _Answer:
-    params = request.params
+    params, includes = request.params, request.params.include_stop_str_in_output
     if params.ignore_eos:
         said *= params.max_tokens // max(len(said), 1) + 1
-    stops = [(said.find(stop.encode()), stop) for stop in params.stop if stop.encode() in said]
-    if stops and (hit := min(stops))[0] + len(hit[1].encode()) <= params.max_tokens:
-        at, stop = hit
-        return _Answer(list(said[: at + len(stop.encode())]), at, FinishReason.STOP, stop)
+    ways = {stop: stop.encode() for stop in params.stop} | {token: bytes([token]) for token in params.stop_token_ids}
+    ends = [(said.find(end) + len(end), len(end), reason) for reason, end in ways.items() if end in said]
+    if ends and (first := min(ends))[0] <= params.max_tokens:
+        at, length, reason = first
+        return _Answer(list(said[:at]), at if includes else at - length, FinishReason.STOP, reason)
     tokens = [*said, END_TOKEN][: params.max_tokens]
     if tokens and tokens[-1] == END_TOKEN:
-        return _Answer(tokens, len(said), FinishReason.STOP, END_TOKEN)
+        return _Answer(tokens, len(said) + includes, FinishReason.STOP)
     return _Answer(tokens, len(tokens), FinishReason.LENGTH)
 
 
@@ -212,6 +221,7 @@ class FakeStream:
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
         script = self.engine.script
         answer = _answer(self.request, script.say(self.request))
+        skip = self.request.params.skip_special_tokens
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         done = 0
         for step, tokens in enumerate(self._steps(answer.tokens)):
@@ -224,7 +234,9 @@ class FakeStream:
                     self.request.request_id, finish_reason=FinishReason.ERROR, error="the engine has died: OSError"
                 )
                 return
-            shown = bytes(t for t in answer.tokens[done : min(done + len(tokens), answer.shown)] if t != END_TOKEN)
+            shown = ByteTokenizer().spell(
+                answer.tokens[done : min(done + len(tokens), answer.shown)], skip_special_tokens=skip
+            )
             done += len(tokens)
             is_last = done == len(answer.tokens)
             yield self._output(tokens, decoder.decode(shown, is_last), step, answer if is_last else None)
@@ -286,6 +298,6 @@ class FakeStream:
 
 
 def fake_logprob(token_id: int, num_top: int) -> TokenLogprob:
-    """A log-probability that names its token; alternatives are a, b, c, d and then impossible ones."""
-    top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(num_top))
-    return TokenLogprob(token_id, -1 - token_id / 1000, top)
+    """A log-probability that names its token, as its rank does; alternatives are a, b, c, d, then impossible ones."""
+    top = tuple((ord("a") + j, -j / 8 if j < 4 else -math.inf) for j in range(min(num_top, 100)))
+    return TokenLogprob(token_id, -1 - token_id / 1000, top, rank=token_id)

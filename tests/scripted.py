@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.core import EngineCore
 from engine.sampling.logits import SamplingRow
-from engine.sampling.sampler import ScoreRow
+from engine.sampling.logprobs import ScoreRow
 from engine.scheduling.block_manager import NULL_BLOCK, BlockManager
 from engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from engine.speculation.controller import FixedDraftLength
@@ -106,6 +106,17 @@ class ScriptedSampler:
         return tokens, list(logprobs)
 
 
+class RecitingSampler:
+    """Says a text token by token, whatever the runner found."""
+
+    def __init__(self, token_ids: Seq[int]) -> None:
+        self._token_ids = token_ids
+
+    def sample(self, logits: Any, rows: Seq[SamplingRow]) -> tuple[list[int], list[TokenLogprob | None]]:
+        tokens = [self._token_ids[row.output_index] if row.output_index < len(self._token_ids) else 0 for row in rows]
+        return tokens, [TokenLogprob(token, float(row.output_index)) for token, row in zip(tokens, rows, strict=True)]
+
+
 class ScriptedEngine:
     """A core over a ``ScriptedRunner``, with its parts in reach."""
 
@@ -118,6 +129,7 @@ class ScriptedEngine:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
+        sampler: ScriptedSampler | RecitingSampler | None = None,
     ) -> None:
         self.max_num_batched_tokens = max_num_batched_tokens
         self.block_manager = BlockManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
@@ -130,6 +142,6 @@ class ScriptedEngine:
             controller=FixedDraftLength(),
             drafter=drafter or NullDrafter(),
             runner=self.runner,
-            verifier=Verifier(ScriptedSampler()),  # type: ignore[arg-type]
+            verifier=Verifier(sampler or ScriptedSampler()),  # type: ignore[arg-type]
             end_token_ids=frozenset({END_TOKEN}),
         )

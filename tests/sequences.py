@@ -14,8 +14,9 @@ from engine.types import RequestOutput
 class NumberText:
     """A ``TextStream`` in which token 7 is the text ``"7 "``; a tail that may become a stop string waits."""
 
-    def __init__(self, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, stop: tuple[str, ...] = (), *, include_stop: bool = False) -> None:
         self._stop = stop
+        self._include_stop = include_stop
         self._text = ""
         self._num_taken = 0
 
@@ -25,7 +26,7 @@ class NumberText:
         for stop in self._stop if check_stop else ():
             at = self._text.find(stop, max(0, start - len(stop) + 1))
             if at >= 0:
-                self._text = self._text[:at]
+                self._text = self._text[: at + len(stop) if self._include_stop else at]
                 return stop
         return None
 
@@ -43,6 +44,7 @@ def make_sequence(
     prompt: list[int],
     *,
     num_speculative_tokens: int = 0,
+    cache_salt: str = "",
     **params: Any,
 ) -> Sequence:
     """Greedy, 24 tokens long, and without drafts unless told otherwise."""
@@ -52,9 +54,10 @@ def make_sequence(
         request_id,
         prompt,
         sampling,
-        text=NumberText(sampling.stop),
+        text=NumberText(sampling.stop, include_stop=sampling.include_stop_str_in_output),
         speculation=SpeculationParams(mode),
         num_speculative_tokens=num_speculative_tokens,
+        cache_salt=cache_salt,
     )
 
 

@@ -64,7 +64,7 @@ class EngineTarget:
         Raises:
             ConfigError: one is too long; names it and the numbers.
         """
-        self._texts = {prompt.prompt_id: _render(self._client, prompt.text) for prompt in prompts}
+        self._texts = {prompt.prompt_id: await _render(self._client, prompt.text) for prompt in prompts}
         self.uses_chat_template = all(self._texts[prompt.prompt_id] != prompt.text for prompt in prompts)
         limit, max_tokens = self._client.info.max_model_len, self._params.max_tokens
         for prompt in prompts:
@@ -129,9 +129,9 @@ class EngineTarget:
             self._step_seconds[index] += getattr(stats, f"{phase}_seconds")
 
 
-def _render(client: EngineClient, text: str) -> str:
+async def _render(client: EngineClient, text: str) -> str:
     try:
-        return client.render_chat([{"role": "user", "content": text}])
+        return await client.render_chat([{"role": "user", "content": text}])
     except InvalidRequest:  # a base model without a template continues the bare text
         return text
 

@@ -3,7 +3,10 @@
     1. logit_bias               added
     2. repetition_penalty       over prompt and output: positive logits divided by it, negative ones multiplied
     3. frequency, presence      over the output: minus count times the one, minus the other once
-    4. min_tokens               end tokens masked while the output is shorter
+    4. masks                    -inf, so that it makes no difference which comes first:
+         allowed_token_ids        every other token
+         bad_words                the token that would complete one, begun in the prompt or in the output
+         min_tokens               end tokens and stop_token_ids while the output is shorter
     5. temperature
     6. top_k, 7. top_p, 8. min_p   each over what the one before left, renormalised; ties: the smaller id first
 
@@ -18,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -47,6 +51,12 @@ class SamplingRow:
         """The absolute index, in the output, of the token to draw: what noise is keyed by."""
         return self.sequence.num_output_tokens + len(self.draft_prefix)
 
+    def tail(self, length: int) -> list[int]:
+        """The last tokens before the one to draw, of prompt, output and draft together."""
+        num_confirmed = max(length - len(self.draft_prefix), 0)
+        confirmed = self.sequence.token_ids[-num_confirmed:] if num_confirmed else []
+        return [*confirmed, *self.draft_prefix]
+
 
 def adjust(logits: torch.Tensor, rows: Seq[SamplingRow], end_token_ids: frozenset[int]) -> None:
     """Steps 1 to 4, in place.
@@ -62,8 +72,14 @@ def adjust(logits: torch.Tensor, rows: Seq[SamplingRow], end_token_ids: frozense
             _penalise_repetition(logits[index], row)
         if params.frequency_penalty or params.presence_penalty:
             _penalise_frequency(logits[index], row)
+        if params.allowed_token_ids is not None:
+            logits[index].masked_fill_(_others(params.allowed_token_ids, logits.shape[1], logits.device), -math.inf)
+        if params.bad_words:
+            bad_words = row.sequence.bad_words
+            completing = bad_words.after(row.tail(bad_words.longest - 1))
+            logits[index].index_fill_(0, _ids(completing, logits), -math.inf)
         if row.output_index < params.min_tokens:
-            logits[index].index_fill_(0, _ids(end_token_ids, logits), -math.inf)
+            logits[index].index_fill_(0, _ids(end_token_ids | params.stop_token_ids, logits), -math.inf)
 
 
 def needs_adjusting(row: SamplingRow) -> bool:
@@ -73,6 +89,8 @@ def needs_adjusting(row: SamplingRow) -> bool:
         or params.repetition_penalty != 1
         or params.frequency_penalty
         or params.presence_penalty
+        or params.allowed_token_ids is not None
+        or params.bad_words
         or row.output_index < params.min_tokens
     )
 
@@ -126,6 +144,14 @@ def _penalise_frequency(logits: torch.Tensor, row: SamplingRow) -> None:
     ids = _ids(counts, logits)
     values = upload(list(counts.values()), logits.device, logits.dtype)
     logits[ids] -= values * row.params.frequency_penalty + row.params.presence_penalty
+
+
+@lru_cache(maxsize=64)
+def _others(token_ids: frozenset[int], vocab_size: int, device: torch.device) -> torch.Tensor:
+    """bool ``[vocab_size]``: the tokens that are not among ``token_ids``. Kept, for the list may be long."""
+    mask = torch.ones(vocab_size, dtype=torch.bool, device=device)
+    mask.index_fill_(0, upload(sorted(token_ids), device), False)
+    return mask
 
 
 def _ids(token_ids: Iterable[int], like: torch.Tensor) -> torch.Tensor:

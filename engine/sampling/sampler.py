@@ -9,22 +9,15 @@ over the tokens that truncation kept, ``z`` being the adjusted logits: the Gumbe
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
 
 import torch
 
 from engine.model.upload import upload
 from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate, truncates
+from engine.sampling.logprobs import ScoreRow, wanted_logprobs, with_logprobs
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.noise import gumbel_noise
 from engine.types import TokenLogprob
-
-
-class ScoreRow(NamedTuple):
-    """One row of logits whose next token is known: a prompt token to be scored."""
-
-    token_id: int
-    num_top: int
 
 
 class Sampler:
@@ -50,10 +43,10 @@ class Sampler:
         """
         logits = logits.float()
         tokens = self._draw(logits, rows)
-        wanted = [(i, n) for i, row in enumerate(rows) if (n := _num_top(row)) is not None]
+        wanted = {i: w for i, row in enumerate(rows) if (w := wanted_logprobs(row)) is not None}
         if not wanted:
             return tokens.tolist(), [None] * len(rows)
-        return _with_logprobs(logits, tokens, wanted)
+        return with_logprobs(logits, tokens, wanted)
 
     def _draw(self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]) -> torch.Tensor:
         """int64 ``[len(rows)]``."""
@@ -92,45 +85,3 @@ def draw_slowly(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     if any(truncates(row.params) for row in rows):
         logits = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
     return (logits + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
-
-
-def _num_top(row: SamplingRow | ScoreRow) -> int | None:
-    return row.num_top if isinstance(row, ScoreRow) else row.params.logprobs
-
-
-def _with_logprobs(
-    logits: torch.Tensor, tokens: torch.Tensor, wanted: list[tuple[int, int]]
-) -> tuple[list[int], list[TokenLogprob | None]]:
-    """Pack tokens, log-probabilities and best alternatives into one copy; float64 holds every id exactly."""
-    index = upload([i for i, _ in wanted], logits.device)
-    num_top = min(max(n for _, n in wanted), logits.shape[1])
-    logprobs = logits[index].log_softmax(dim=-1)
-    chosen = logprobs.gather(1, tokens[index].unsqueeze(1))
-    top_ids = _best(logprobs, num_top)
-    packed = torch.cat([chosen.double(), logprobs.gather(1, top_ids).double(), top_ids.double()], dim=1)
-    flat = torch.cat([tokens.double(), packed.flatten()]).tolist()
-
-    token_ids = [int(value) for value in flat[: len(tokens)]]
-    entries: list[TokenLogprob | None] = [None] * len(tokens)
-    width = 1 + 2 * num_top
-    for position, (row, n) in enumerate(wanted):
-        cells = flat[len(tokens) + position * width :][:width]
-        top = zip(map(int, cells[1 + num_top :][:n]), cells[1:], strict=False)
-        entries[row] = TokenLogprob(token_ids[row], cells[0], tuple(top))
-    return token_ids, entries
-
-
-def _best(values: torch.Tensor, number: int) -> torch.Tensor:
-    """Ids of the largest values of each row, best first; of equal ones the smaller id, which ``topk`` leaves open.
-
-    Args:
-        values: float32 ``[num_rows, vocab_size]``.
-
-    Returns:
-        int64 ``[num_rows, number]``.
-    """
-    bits = values.view(torch.int32)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # as integers in the order of the floats
-    ids = torch.arange(values.shape[1], device=values.device)
-    keys = (ordered.long() << 32) + (0xFFFFFFFF - ids)  # no two are equal
-    return keys.topk(number, dim=-1).indices

@@ -148,11 +148,15 @@ class BlockManager:
                     self._available.move_to_end(block, last=False)
 
     def _hashes(self, sequence: Sequence, num_blocks: int) -> list[bytes]:
-        """Hashes of the first ``num_blocks`` blocks, each over its tokens and the hash before it."""
+        """Hashes of the first ``num_blocks`` blocks, each over its tokens and the hash before it, or the salt."""
         hashes = sequence.block_hashes
         while len(hashes) < num_blocks:
             start = len(hashes) * self.block_size
             tokens = array("q", sequence.token_ids[start : start + self.block_size])
-            parent = hashes[-1] if hashes else b""
-            hashes.append(hashlib.blake2b(parent + tokens.tobytes(), digest_size=16).digest())
+            parent = hashes[-1] if hashes else _digest(sequence.cache_salt.encode())
+            hashes.append(_digest(parent + tokens.tobytes()))
         return hashes[:num_blocks]
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()

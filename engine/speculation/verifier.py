@@ -15,7 +15,8 @@ from itertools import islice
 import torch
 
 from engine.sampling.logits import SamplingRow
-from engine.sampling.sampler import Sampler, ScoreRow
+from engine.sampling.logprobs import ScoreRow
+from engine.sampling.sampler import Sampler
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.types import Draft, TokenLogprob, Verdict
 

@@ -32,7 +32,7 @@ class TestArguments:
             "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
             "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager "
-            "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore"
+            "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore --max-logprobs -1"
         )
         assert engine_config(parse(*words.split())) == EngineConfig(
             model="/models/one",
@@ -54,7 +54,7 @@ class TestArguments:
         )
         settings = server_settings(parse(*words.split()))
         assert settings == ServerSettings(
-            served_model_names=("a", "b"), unknown_fields="ignore", max_choices_per_request=9
+            served_model_names=("a", "b"), unknown_fields="ignore", max_logprobs=-1, max_choices_per_request=9
         )
 
     def test_bench_flags(self) -> None:

@@ -51,5 +51,6 @@ def _await_url(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def client(server_url: str) -> OpenAI:
-    return OpenAI(base_url=f"{server_url}/v1", api_key="none", max_retries=0, timeout=120)
+def client(server_url: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{server_url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        yield client

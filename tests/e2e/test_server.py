@@ -70,6 +70,55 @@ def test_stream_equals_plain_and_speculation_changes_nothing(client: OpenAI, tem
         assert drafted["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
 
 
+FIELDS: dict[str, dict[str, Any]] = {
+    "bad words": {"bad_words": ["three", "four", "two"]},
+    "allowed tokens": {"allowed_token_ids": [28, 30, 253, 260, 284, 827, 1296, 1876, 2531]},
+    "stop token": {"stop_token_ids": [30, 2531], "include_stop_str_in_output": True, "temperature": 1},
+    "stop in the text": {"stop": ["five. N"], "include_stop_str_in_output": True},
+    "special tokens": {"skip_special_tokens": False, "logit_bias": {"2": 18}, "ignore_eos": True, "temperature": 1},
+    "chosen alternatives": {"logprobs": 1, "logprob_token_ids": [28, 30, 2], "return_tokens_as_token_ids": True},
+    "truncated": {"truncate_prompt_tokens": 9, "echo": True, "logprobs": 2},
+    "salted": {"cache_salt": "salt", "request_id": "mine"},
+}
+
+
+@pytest.mark.parametrize("name", list(FIELDS))
+def test_every_field_is_the_same_drafted_and_streamed(client: OpenAI, name: str) -> None:
+    fields = {"temperature": 0, "return_token_ids": True} | FIELDS[name]
+    temperature = fields.pop("temperature")
+    plain = complete(client, temperature=temperature, extra_body=fields | OFF)
+    assert complete(client, temperature=temperature, extra_body=fields)["choices"] == plain["choices"]
+    settings: dict[str, Any] = {"model": MODEL, "max_tokens": 24, "temperature": temperature, "seed": 7}
+    stream = client.completions.create(prompt=REPETITIVE, stream=True, extra_body=fields, **settings)
+    chunks = [chunk.choices[0].model_dump() for chunk in stream]
+    (choice,) = plain["choices"]
+    assert "".join(chunk["text"] for chunk in chunks) == choice["text"]
+    assert [token for chunk in chunks for token in chunk["token_ids"]] == choice["token_ids"]
+    assert (chunks[-1]["finish_reason"], chunks[-1]["stop_reason"]) == (choice["finish_reason"], choice["stop_reason"])
+    if choice["logprobs"] is not None:
+        streamed = [entry for chunk in chunks for entry in chunk["logprobs"]["token_logprobs"]]
+        assert streamed == choice["logprobs"]["token_logprobs"]
+
+
+def test_the_best_candidates_are_the_same_drafted(client: OpenAI) -> None:
+    plain = complete(client, temperature=1, n=2, best_of=5, extra_body=OFF)
+    drafted = complete(client, temperature=1, n=2, best_of=5)
+    assert drafted["choices"] == plain["choices"]
+    assert drafted["usage"]["completion_tokens"] > 2 * 24
+
+
+def test_scores_of_a_prompt_are_those_of_an_echo(client: OpenAI) -> None:
+    scored = complete(client, max_tokens=0, extra_body={"prompt_logprobs": 2})["choices"][0]
+    echoed = complete(client, max_tokens=0, echo=True, logprobs=2)["choices"][0]
+    firsts = [next(iter(entry.values())) for entry in scored["prompt_logprobs"][1:]]
+    assert [first["logprob"] for first in firsts] == echoed["logprobs"]["token_logprobs"][1:]
+    assert [first["decoded_token"] for first in firsts] == echoed["logprobs"]["tokens"][1:]
+    for entry in scored["prompt_logprobs"][1:]:
+        ranked = sorted(entry.values(), key=lambda one: one["rank"])
+        assert [one["rank"] for one in ranked][:2] == [1, 2]
+        assert [one["logprob"] for one in ranked] == sorted((o["logprob"] for o in ranked), reverse=True)
+
+
 def test_choices_differ_and_replay_by_seed(client: OpenAI) -> None:
     first, again = (complete(client, temperature=1, n=2, seed=5) for _ in range(2))
     texts = [choice["text"] for choice in first["choices"]]

@@ -26,12 +26,15 @@ MAX_MODEL_LEN = 64
 
 
 def byte_tokenizer() -> Tokenizer:
-    """Token ``i`` is the byte ``i``."""
+    """Token ``i`` is the byte ``i``. The chat template gives the contents, a line each, and a question mark."""
     vocabulary = {char: byte for byte, char in bytes_to_unicode().items()}
     backend = Backend(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend))
+    template = (
+        "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}{{ mark or '?' }}{% endif %}"
+    )
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template))
 
 
 class Gate:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,47 @@ async def test_text_is_encoded_and_stop_strings_end_it() -> None:
 async def test_a_long_text_is_encoded_like_a_short_one() -> None:
     async with running() as house:
         assert await house.engine.encode("ab" * 15_000) == [97, 98] * 15_000
+
+
+@pytest.mark.parametrize(("text", "number"), [("ab", 1), ("ab" * 15_000, 1), ("ab", 1_000)])
+async def test_a_long_conversation_is_rendered_like_a_short_one(text: str, number: int) -> None:
+    messages = [{"role": "user", "content": text}] * number
+    async with running() as house:
+        assert await house.engine.render_chat(messages) == f"{text}\n" * number + "?"
+        assert await house.engine.render_chat(messages, template_kwargs={"mark": "!"}) == f"{text}\n" * number + "!"
+        settings = {"add_generation_prompt": False, "continue_final_message": True}
+        assert await house.engine.render_chat(messages, **settings) == (f"{text}\n" * number)[:-1]
+        assert house.engine.token_bytes(200) == b"\xc8"
+
+
+async def test_what_ended_the_text_and_special_tokens_are_text_if_asked_for() -> None:
+    async with running() as house:
+        answer = continue_plainly([1, 2, 3], 20)
+        options: dict[str, Any] = {"stop_token_ids": frozenset({answer[6]}), "include_stop_str_in_output": True}
+        outputs = await collect(await house.engine.submit(request_for(**options, skip_special_tokens=False)))
+    end = answer.index(answer[6])
+    assert "".join(output.text for output in outputs) == bytes(answer[: end + 1]).decode()
+    assert (outputs[-1].finish_reason, outputs[-1].stop_reason) == (FinishReason.STOP, answer[6])
+
+
+async def test_a_prefix_is_found_under_its_own_salt_only() -> None:
+    prompt = (1, 2, 3, 4, 5) * 3
+    async with running() as house:
+        found = {}
+        for name, salt in {"a": "x", "b": "", "c": "y", "d": "x"}.items():
+            request = replace(request_for(name, prompt, speculation=OFF, max_tokens=1), cache_salt=salt)
+            outputs = await collect(await house.engine.submit(request))
+            assert outputs[-1].metrics is not None
+            found[name] = outputs[-1].metrics.num_cached_tokens
+    assert found == {"a": 0, "b": 0, "c": 0, "d": 12}
+
+
+async def test_prompts_with_a_gap_and_words_are_the_tokenizers_business() -> None:
+    async with running() as house:
+        with pytest.raises(InvalidRequest, match="no tokens for text that is to be inserted"):
+            await house.engine.encode_infill("a", "b")
+        assert house.engine.spellings("ab") == ((97, 98), (32, 97, 98))
+        assert house.engine.decode([97]) == "a"
 
 
 async def test_thirty_two_at_once_each_get_their_own_answer() -> None:

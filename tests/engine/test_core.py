@@ -1,48 +1,17 @@
-"""One step of the engine: what is committed, what is counted, and where an output ends inside an accepted run."""
+"""One step of the engine: what is committed, and what is counted."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from engine.sequence import Sequence
 from engine.types import FinishReason, RequestOutput, StepStats
-from tests.drafters import RandomDrafter, ReplayDrafter, SometimesRightDrafter
-from tests.scripted import END_TOKEN, VOCAB_SIZE, ScriptedEngine, continue_plainly, next_token
+from tests.drafters import RandomDrafter, SometimesRightDrafter
+from tests.engine.one_request import run_plainly, run_with_oracle
+from tests.scripted import VOCAB_SIZE, ScriptedEngine, next_token
 from tests.sequences import make_sequence, run, tokens_of
 
 PROMPT = [1, 2, 3, 4, 5]
-
-
-def say_on(prompt: list[int], num_tokens: int) -> list[int]:
-    """What the target says if end tokens do not stop it."""
-    token_ids = list(prompt)
-    for _ in range(num_tokens):
-        token_ids.append(next_token(token_ids))
-    return token_ids[len(prompt) :]
-
-
-def run_with_oracle(prompt: list[int], *, length: int = 8, **params: Any) -> tuple[Sequence, list[RequestOutput]]:
-    """One request whose drafter knows every token, beyond the end of the answer too."""
-    engine = ScriptedEngine(drafter=ReplayDrafter({"a": say_on(prompt, 60)}))
-    sequence = make_sequence("a", prompt, num_speculative_tokens=length, **params)
-    outputs = run(engine.core, [sequence])["a"]
-    engine.block_manager.check_integrity([])
-    assert engine.block_manager.usage == 0
-    return sequence, outputs
-
-
-def run_plainly(prompt: list[int], **params: Any) -> tuple[Sequence, list[RequestOutput]]:
-    sequence = make_sequence("a", prompt, **params)
-    return sequence, run(ScriptedEngine().core, [sequence])["a"]
-
-
-def ending(sequence: Sequence, outputs: list[RequestOutput]) -> tuple[object, ...]:
-    assert [output.finish_reason for output in outputs[:-1]] == [None] * (len(outputs) - 1)
-    last = outputs[-1]
-    text = "".join(output.text for output in outputs)
-    return sequence.token_ids, tokens_of(outputs), text, last.finish_reason, last.stop_reason
 
 
 def test_an_accepted_run_and_its_bonus_come_in_one_output() -> None:
@@ -50,46 +19,6 @@ def test_an_accepted_run_and_its_bonus_come_in_one_output() -> None:
     assert [len(output.token_ids) for output in outputs] == [5, 5]
     assert sequence.num_steps == 2
     assert sequence.stats.acceptance_histogram == [0, 0, 0, 0, 2]
-
-
-@pytest.mark.parametrize("max_tokens", range(1, 21))
-def test_the_token_limit_inside_an_accepted_run(max_tokens: int) -> None:
-    options: dict[str, Any] = {"max_tokens": max_tokens, "ignore_eos": True}
-    drafted, plain = run_with_oracle(PROMPT, **options), run_plainly(PROMPT, **options)
-    assert ending(*drafted) == ending(*plain)
-    assert drafted[0].num_output_tokens == max_tokens
-
-
-def prompts_that_end(low: int, high: int) -> list[list[int]]:
-    """Prompts whose answers come to an end token after some tokens."""
-    answers = {start: continue_plainly([1, 2, start % 6, start // 6], 60) for start in range(400)}
-    chosen = [s for s, a in answers.items() if a[-1] == END_TOKEN and low <= len(a) <= high]
-    return [[1, 2, start % 6, start // 6] for start in chosen[:12]]
-
-
-@pytest.mark.parametrize("prompt", prompts_that_end(2, 20))
-def test_an_end_token_inside_an_accepted_run(prompt: list[int]) -> None:
-    drafted, plain = (do(prompt, max_tokens=40, logprobs=0) for do in (run_with_oracle, run_plainly))
-    assert ending(*drafted) == ending(*plain)
-    assert drafted[1][-1].finish_reason is FinishReason.STOP
-    assert drafted[1][-1].stop_reason == END_TOKEN
-    assert drafted[0].num_steps < plain[0].num_steps
-    num_accepted = drafted[0].stats.num_accepted_tokens
-    assert drafted[0].num_output_tokens - num_accepted in (drafted[0].num_steps - 1, drafted[0].num_steps)
-
-
-@pytest.mark.parametrize("at", range(12))
-@pytest.mark.parametrize("min_tokens", [0, 6])
-def test_a_stop_string_inside_an_accepted_run(at: int, min_tokens: int) -> None:
-    answer = say_on(PROMPT, 30)
-    pair = answer[at : at + 2]
-    lengths = [n for n in range(max(2, min_tokens), 31) if answer[n - 2 : n] == pair]
-    options: dict[str, Any] = {"max_tokens": 30, "stop": (f"{pair[0]} {pair[1]} ",), "min_tokens": min_tokens}
-    drafted, plain = (do(PROMPT, ignore_eos=True, **options) for do in (run_with_oracle, run_plainly))
-    assert ending(*drafted) == ending(*plain)
-    assert drafted[0].num_output_tokens == (lengths or [30])[0]
-    assert drafted[1][-1].stop_reason == (options["stop"][0] if lengths else None)
-    assert drafted[0].num_steps < plain[0].num_steps
 
 
 @pytest.mark.parametrize("max_tokens", [0, 3])
@@ -128,16 +57,6 @@ def test_prompt_logprobs_survive_a_preemption_in_the_middle_of_the_prompt() -> N
     entries = [entry for entry in outputs["b"][0].prompt_logprobs or [] if entry is not None]
     assert [entry.token_id for entry in entries] == prompt[1:]
     assert [entry.logprob for entry in entries] == [next_token(prompt[:n]) for n in range(1, len(prompt))]
-
-
-@pytest.mark.parametrize("prompt", prompts_that_end(2, 20))
-def test_logprobs_come_with_every_token_that_is_given_and_no_other(prompt: list[int]) -> None:
-    """Not with those that were accepted behind the end."""
-    sequence, outputs = run_with_oracle(prompt, max_tokens=40, logprobs=0)
-    assert sequence.finish_reason is FinishReason.STOP
-    for output in outputs:
-        assert output.logprobs is not None
-        assert [entry.token_id for entry in output.logprobs] == output.token_ids
 
 
 def test_abort_gives_one_last_output_and_frees_everything() -> None:

@@ -44,8 +44,17 @@ def test_the_token_limit_ends_the_output() -> None:
 def test_an_end_token_ends_the_output_and_wins_over_the_limit() -> None:
     sequence = make_sequence("a", [1], max_tokens=2)
     append_all(sequence, [5, 0])
-    assert (sequence.finish_reason, sequence.stop_reason) == (FinishReason.STOP, 0)
+    assert (sequence.finish_reason, sequence.stop_reason) == (FinishReason.STOP, None)
     assert sequence.text.take(final=True) == "5 "
+
+
+@pytest.mark.parametrize(("include", "text"), [(False, "5 "), (True, "5 6 ")])
+def test_a_stop_token_ends_the_output_and_is_text_if_included(include: bool, text: str) -> None:
+    stop = {"stop_token_ids": frozenset({6, 9}), "include_stop_str_in_output": include}
+    sequence = make_sequence("a", [1], max_tokens=2, **stop)
+    append_all(sequence, [5, 6])
+    assert (sequence.finish_reason, sequence.stop_reason) == (FinishReason.STOP, 6)
+    assert sequence.text.take(final=True) == text
 
 
 def test_an_ignored_end_token_is_a_token_like_any_other() -> None:

@@ -10,10 +10,11 @@ from engine.bench.prompts import load_prompts
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.detokenizer import Detokenizer
 from engine.model.loading import LoadedModel, load_model
 from engine.params import SamplingParams, SpeculationMode, SpeculationParams
 from engine.sequence import Sequence
-from engine.tokenizer import Detokenizer, Tokenizer
+from engine.tokenizer import Tokenizer
 from engine.types import FinishReason, TokenLogprob
 
 
@@ -62,7 +63,8 @@ class RealModel:
         """The shortest ones of our own prompt set, through the chat template."""
         texts = sorted((prompt.text for prompt in load_prompts()), key=len)[:number]
         return [
-            self.tokenizer.encode(self.tokenizer.render_chat([{"role": "user", "content": text}])) for text in texts
+            self.tokenizer.encode(self.tokenizer.chat_template.render([{"role": "user", "content": text}]))
+            for text in texts
         ]
 
     def engine(self, **overrides: object) -> EngineCore:
@@ -79,7 +81,12 @@ class RealModel:
             request_id,
             prompt,
             params,
-            text=Detokenizer(self.tokenizer, params.stop),
+            text=Detokenizer(
+                self.tokenizer,
+                params.stop,
+                include_stop=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+            ),
             speculation=SpeculationParams(mode),
             num_speculative_tokens=draft_length,
         )

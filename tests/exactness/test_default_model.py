@@ -32,6 +32,9 @@ VARIED: dict[str, dict[str, object]] = {
     "min_p": {"temperature": 1.0, "min_p": 0.05},
     "top_k": {"temperature": 0.7, "top_k": 20, "top_p": 0.95},
     "stop": {"temperature": 0.0, "stop": ("e a", ". ", "\n\n")},
+    "masks": {"temperature": 1.0, "allowed_token_ids": frozenset(range(3000)), "bad_words": ((28,), (260, 4))},
+    "stop token": {"temperature": 1.0, "stop_token_ids": frozenset({30, 198}), "include_stop_str_in_output": True},
+    "special tokens": {"temperature": 0.0, "logit_bias": {2: 12.0}, "ignore_eos": True, "skip_special_tokens": False},
     "repeating": {"temperature": 0.0, "frequency_penalty": -1.5, "logprobs": 3},
 }
 

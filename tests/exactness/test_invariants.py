@@ -56,11 +56,19 @@ class EngineMachine(RuleBasedStateMachine):
             enable_prefix_caching=caching,
         )
 
-    @rule(prompt=prompts, max_tokens=st.integers(0, LONGEST_OUTPUT), length=st.integers(0, 8), scored=st.booleans())
-    def add(self, prompt: list[int], max_tokens: int, length: int, scored: bool) -> None:
+    @rule(
+        prompt=prompts,
+        max_tokens=st.integers(0, LONGEST_OUTPUT),
+        length=st.integers(0, 8),
+        scored=st.booleans(),
+        salt=st.sampled_from(["", "salt"]),
+    )
+    def add(self, prompt: list[int], max_tokens: int, length: int, scored: bool, salt: str) -> None:
         name = f"r{len(self.sequences)}"
         options: dict[str, Any] = {"prompt_logprobs": 0} if scored else {}
-        sequence = make_sequence(name, prompt, num_speculative_tokens=length, max_tokens=max_tokens, **options)
+        sequence = make_sequence(
+            name, prompt, num_speculative_tokens=length, cache_salt=salt, max_tokens=max_tokens, **options
+        )
         self.sequences[name] = sequence
         self.engine.core.add(sequence)
 
@@ -132,7 +140,7 @@ def check_batch(engine: ScriptedEngine, batch: ScheduledBatch) -> None:
 
 def check_cache(engine: ScriptedEngine, sequence: Sequence) -> None:
     """Invariant 5: what the cache offers for a text is what the target computes for that text."""
-    probe = make_sequence("probe", [*sequence.token_ids, 1])
+    probe = make_sequence("probe", [*sequence.token_ids, 1], cache_salt=sequence.cache_salt)
     blocks = engine.block_manager.find_prefix(probe)
     true = digests_of(probe.token_ids[: len(blocks) * BLOCK_SIZE])
     assert engine.runner.read(blocks, len(true)) == true

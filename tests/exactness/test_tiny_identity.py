@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from ctypes import CDLL
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "end": HOT | {"logit_bias": {0: 4.0}},
     "logprobs": {"logprobs": 5},
     "hot logprobs": HOT | {"logprobs": 2, "prompt_logprobs": 3, "top_p": 0.9, "repetition_penalty": 1.1},
+    "allowed": HOT | {"allowed_token_ids": frozenset(range(8, 40))},
+    "bad words": {"bad_words": ((13, 14), (9, 10, 11), (8,))},
+    "hot bad words": HOT | {"bad_words": tuple((a, b) for a in range(8, 24) for b in range(0, 96, 5))},
+    "stop token": HOT | {"stop_token_ids": frozenset(range(90, 96))},
+    "stop token in the text": HOT | {"stop_token_ids": frozenset({12, 14}), "include_stop_str_in_output": True},
+    "stop in the text": HOT | {"stop": ("9", "2 5"), "include_stop_str_in_output": True, "min_tokens": 3},
+    "no stop token yet": {"stop_token_ids": frozenset({11, 12}), "min_tokens": 9},
+    "chosen logprobs": HOT | {"logprobs": 1, "logprob_token_ids": (95, 8, 9, 20)},
     "everything": {
         "temperature": 0.8,
         "top_k": 20,
@@ -58,6 +67,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "logit_bias": {5: 1.0},
         "logprobs": 20,
         "min_tokens": 3,
+        "allowed_token_ids": frozenset(range(70)),
+        "bad_words": ((60,), (9, 10)),
+        "stop_token_ids": frozenset({69}),
     },
 }
 SHARED = [8, 9, 10, 11, 12, 13, 14, 15] * 2
@@ -151,8 +163,8 @@ def check_teeth(kind: str, length: int, stats: SpeculationStats) -> None:
 
 def test_the_requests_are_worth_comparing(plain: dict[str, Answer]) -> None:
     """They stop for every reason, and parameters and noise change what is said."""
-    reasons = {(str(answer[2]), isinstance(answer[3], str)) for answer in plain.values()}
-    assert reasons == {("stop", True), ("stop", False), ("length", False)}
+    reasons = {(str(answer[2]), type(answer[3])) for answer in plain.values()}
+    assert reasons == {("stop", str), ("stop", int), ("stop", NoneType), ("length", NoneType)}
     assert len({str(answer[0]) for answer in plain.values()}) == len(plain)
     tokens = plain["min_tokens"][0]
     assert isinstance(tokens, list)

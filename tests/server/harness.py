@@ -16,6 +16,8 @@ from tests.fakes import FakeEngine
 
 Json = dict[str, Any]
 
+HELLO = [{"role": "user", "content": "ab"}]
+
 
 @asynccontextmanager
 async def serve(engine: FakeEngine, **settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
@@ -38,6 +40,26 @@ async def complete(client: httpx.AsyncClient, **fields: Any) -> Json:
     assert response.status_code == 200, response.text
     answer: Json = response.json()
     return answer
+
+
+async def post_chat(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    """One chat request; model and messages are filled in."""
+    return await client.post("/v1/chat/completions", json={"model": "fake", "messages": HELLO, **fields})
+
+
+async def chat(client: httpx.AsyncClient, **fields: Any) -> Json:
+    """The body of a chat completion that must succeed."""
+    response = await post_chat(client, **fields)
+    assert response.status_code == 200, response.text
+    answer: Json = response.json()
+    return answer
+
+
+async def stream_chat(client: httpx.AsyncClient, **fields: Any) -> list[Json]:
+    """The events of a chat stream that must end with [DONE]."""
+    response = await post_chat(client, stream=True, **fields)
+    assert response.status_code == 200, response.text
+    return events_of(response.text)
 
 
 async def stream(client: httpx.AsyncClient, **fields: Any) -> list[Json]:

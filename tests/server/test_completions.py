@@ -9,8 +9,9 @@ import pytest
 
 from engine.client import GenerateRequest
 from engine.params import SpeculationMode, mix_seed
-from tests.fakes import END_TOKEN, FakeEngine, Script, fake_info
-from tests.server.harness import complete, error_of, post, serve, stream
+from server.completion_protocol import CompletionRequest
+from tests.fakes import FakeEngine, Script, fake_info
+from tests.server.harness import complete, error_of, post, serve
 
 
 def _prompt_and_seed(request: GenerateRequest) -> bytes:
@@ -24,31 +25,15 @@ async def test_whole_answer(client: httpx.AsyncClient) -> None:
     assert answer["object"] == "text_completion"
     assert answer["model"] == "fake"
     assert isinstance(answer["created"], int)
-    assert answer["choices"] == [{"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop"}]
+    (choice,) = answer["choices"]
+    assert choice == {"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop", "stop_reason": None}
     assert answer["usage"] == {
         "prompt_tokens": 2,
         "completion_tokens": 6,
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
     }
-
-
-@pytest.mark.parametrize(
-    ("prompt", "token_ids"),
-    [
-        ("ab", [(97, 98)]),
-        (["ab", "c"], [(97, 98), (99,)]),
-        ([97, 98], [(97, 98)]),
-        ([[97], [98, 99]], [(97,), (98, 99)]),
-        ("é", [(195, 169)]),
-    ],
-)
-async def test_four_shapes_of_prompt(
-    client: httpx.AsyncClient, engine: FakeEngine, prompt: object, token_ids: list[tuple[int, ...]]
-) -> None:
-    answer = await complete(client, prompt=prompt)
-    assert [request.prompt for request in engine.requests] == token_ids
-    assert [choice["index"] for choice in answer["choices"]] == list(range(len(token_ids)))
 
 
 async def test_choices_are_prompt_major_and_each_has_its_own_seed() -> None:
@@ -83,26 +68,59 @@ async def test_sampling_parameters_reach_the_engine(client: httpx.AsyncClient, e
         "presence_penalty": 2,
         "seed": -(2**63),
         "logprobs": 20,
+        "ignore_eos": True,
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
     }
-    await complete(client, **fields, logit_bias={"0": -100, "256": 1.5}, stop=["x", "y"], ignore_eos=True, user="me")
+    await complete(
+        client,
+        **fields,
+        logit_bias={"0": -100, "256": 1.5},
+        stop=["x", "y"],
+        stop_token_ids=[9, 8],
+        allowed_token_ids=[97, 98, 99, 99],
+        bad_words=["ab"],
+        logprob_token_ids=[5, 3, 5],
+        cache_salt="mine",
+    )
     params = engine.requests[0].params
     assert {name: getattr(params, name) for name in fields} == fields
+    assert params.stop_token_ids == {8, 9}
+    assert params.allowed_token_ids == {97, 98, 99}
+    assert params.bad_words == ((97, 98), (32, 97, 98))
+    assert params.logprob_token_ids == (5, 3)
+    assert engine.requests[0].cache_salt == "mine"
     assert params.logit_bias == {0: -100, 256: 1.5}
     assert params.stop == ("x", "y")
-    assert params.ignore_eos
     assert params.prompt_logprobs is None
 
 
-async def test_null_is_the_default(client: httpx.AsyncClient, engine: FakeEngine) -> None:
-    names = (
-        "max_tokens min_tokens n best_of stream stream_options stop suffix echo logprobs seed temperature top_p "
-        "top_k min_p repetition_penalty frequency_penalty presence_penalty logit_bias ignore_eos speculation user"
-    )
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"user": "me", "metadata": {"a": "b"}, "store": False},
+        {"priority": 0, "use_beam_search": False, "length_penalty": 1.0, "stream_interval": 1},
+        {"spaces_between_special_tokens": True, "response_format": {"type": "text"}},
+    ],
+)
+async def test_fields_that_ask_for_nothing(
+    client: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, object]
+) -> None:
+    await complete(client, seed=3, **fields)
     await complete(client, seed=3)
-    await complete(client, **dict.fromkeys(names.split()) | {"seed": 3})
+    with_fields, without = engine.requests
+    assert with_fields.params == without.params
+
+
+async def test_null_is_the_default(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    names = set(CompletionRequest.model_fields) - {"model", "prompt"}
+    assert len(names) > 50
+    await complete(client, seed=3)
+    await complete(client, **dict.fromkeys(names) | {"seed": 3})
     absent, null = engine.requests
     assert null.params == absent.params
     assert null.speculation == absent.speculation
+    assert null.cache_salt == absent.cache_salt
     assert absent.params.temperature == 1
     assert absent.params.max_tokens == 16
 
@@ -164,45 +182,30 @@ async def test_ignore_eos(client: httpx.AsyncClient) -> None:
     assert (await complete(client, max_tokens=8, ignore_eos=True))["choices"][0]["text"] == "HelloHel"
 
 
-async def test_explicit_max_tokens_over_the_context_is_refused(client: httpx.AsyncClient) -> None:
-    error = error_of(await post(client, prompt="x" * 60, max_tokens=5), 400)
-    assert error["code"] == "context_length_exceeded"
-    assert error["param"] == "max_tokens"
+async def test_a_stop_token_says_which(client: httpx.AsyncClient) -> None:
+    answer = await complete(client, stop_token_ids=[ord("l"), ord("x")])
+    choice = answer["choices"][0]
+    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("He", "stop", ord("l"))
+    assert answer["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize("fields", [{}, {"max_tokens": None}])
-async def test_omitted_max_tokens_is_what_fits(
-    client: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, None]
-) -> None:
-    await complete(client, prompt=["x" * 60, "x"], **fields)
-    assert [request.params.max_tokens for request in engine.requests] == [4, 16]
+async def test_a_stop_string_says_which(client: httpx.AsyncClient) -> None:
+    choice = (await complete(client, stop=["x", "lo"], include_stop_str_in_output=True))["choices"][0]
+    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("Hello", "stop", "lo")
 
 
-async def test_prompt_that_fills_the_context_is_refused(client: httpx.AsyncClient) -> None:
-    assert error_of(await post(client, prompt="x" * 64), 400)["code"] == "context_length_exceeded"
+async def test_the_end_token_is_text_only_if_asked_for_twice(client: httpx.AsyncClient) -> None:
+    both = {"skip_special_tokens": False, "include_stop_str_in_output": True}
+    for fields, text in ((both, "Hello<end>"), ({"skip_special_tokens": False}, "Hello"), ({}, "Hello")):
+        choice = (await complete(client, **fields))["choices"][0]
+        assert (choice["text"], choice["stop_reason"]) == (text, None)
 
 
-async def test_echo(client: httpx.AsyncClient) -> None:
-    answer = await complete(client, prompt=["ab", "c"], n=2, echo=True)
-    assert [c["text"] for c in answer["choices"]] == ["abHello", "abHello", "cHello", "cHello"]
-
-
-async def test_echo_of_token_ids(client: httpx.AsyncClient) -> None:
-    answer = await complete(client, prompt=[END_TOKEN, 97, 98], echo=True)
-    assert answer["choices"][0]["text"] == "abHello"
-
-
-async def test_echo_streamed_comes_once(client: httpx.AsyncClient) -> None:
-    chunks = await stream(client, prompt="ab", echo=True)
-    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["abH", "e", "l", "l", "o", ""]
-
-
-async def test_scoring_a_prompt(client: httpx.AsyncClient) -> None:
-    answer = await complete(client, echo=True, max_tokens=0, logprobs=1)
-    assert answer["choices"][0]["text"] == "ab"
-    assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
-    assert answer["usage"]["completion_tokens"] == 0
+async def test_a_request_id_becomes_part_of_the_id(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    answers = [await complete(client, request_id="mine/1", n=2) for _ in range(2)]
+    assert [answer["id"] for answer in answers] == ["cmpl-mine/1"] * 2
+    assert len({request.request_id for request in engine.requests}) == 4
+    assert all(request.request_id.startswith("cmpl-mine/1-") for request in engine.requests)
 
 
 async def test_aliases_answer_to_their_own_name() -> None:

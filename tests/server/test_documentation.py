@@ -7,20 +7,34 @@ from pathlib import Path
 
 import httpx
 
-from server.protocol import CompletionRequest, Speculation, SpeculativeDecoding
+from server.chat_messages import ChatMessage
+from server.chat_protocol import ChatChoice, ChatRequest
+from server.completion_protocol import CompletionChoice, CompletionRequest
+from server.protocol import (
+    MAX_BAD_WORD_LENGTH,
+    MAX_BAD_WORDS,
+    CompletionTokensDetails,
+    Speculation,
+    SpeculativeDecoding,
+    StreamOptions,
+)
 from server.settings import ServerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 
 
 def test_every_field_is_described() -> None:
-    for model in (CompletionRequest, Speculation, SpeculativeDecoding):
+    for model in (CompletionRequest, ChatRequest, ChatMessage, StreamOptions, Speculation, SpeculativeDecoding):
         for name in model.model_fields:
             assert f"`{name}`" in PAGE, name
+    for name in (*CompletionChoice.model_fields, *ChatChoice.model_fields, *CompletionTokensDetails.model_fields):
+        assert f"`{name}`" in PAGE or f"`choices[].{name}`" in PAGE, name
 
 
 def test_the_limits_are_the_defaults() -> None:
     limits = ServerSettings()
+    assert f"{MAX_BAD_WORDS} words of {MAX_BAD_WORD_LENGTH} characters" in PAGE
+    assert f"{limits.max_logprobs} is the default of `--max-logprobs`" in PAGE
     assert f"{limits.max_request_bytes // 2**20} MiB a request" in PAGE
     assert f"{limits.max_prompts_per_request} prompts a request" in PAGE
     assert f"{limits.max_choices_per_request} choices a request" in PAGE

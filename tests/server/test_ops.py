@@ -73,6 +73,7 @@ async def test_the_engine_stops_when_the_app_dies(engine: FakeEngine) -> None:
         ({"max_request_bytes": 0}, "max_request_bytes"),
         ({"max_prompts_per_request": -1}, "max_prompts_per_request"),
         ({"max_choices_per_request": 0}, "max_choices_per_request"),
+        ({"max_logprobs": -2}, "max_logprobs must be -1 or at least 0, not -2"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], word: str) -> None:

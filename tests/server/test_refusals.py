@@ -20,133 +20,11 @@ async def _send(client: httpx.AsyncClient, content: str | bytes, **headers: str)
     return await client.post("/v1/completions", content=content, headers=headers)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"model": None}, "model"),
-        ({"model": 3}, "model"),
-        ({"prompt": None}, "prompt"),
-        ({"prompt": ""}, "prompt"),
-        ({"prompt": []}, "prompt"),
-        ({"prompt": [[]]}, "prompt"),
-        ({"prompt": [[1], []]}, "prompt"),
-        ({"prompt": ["a", ""]}, "prompt"),
-        ({"prompt": [1, True]}, "prompt"),
-        ({"prompt": [True]}, "prompt"),
-        ({"prompt": [1.0, 2]}, "prompt"),
-        ({"prompt": [1, 2.0]}, "prompt"),
-        ({"prompt": [1, "a"]}, "prompt"),
-        ({"prompt": ["a", 1]}, "prompt"),
-        ({"prompt": [[1], 2]}, "prompt"),
-        ({"prompt": [["a"]]}, "prompt"),
-        ({"prompt": {"text": "a"}}, "prompt"),
-        ({"prompt": [-1]}, "prompt"),
-        ({"prompt": [257]}, "prompt"),
-        ({"prompt": [10**30]}, "prompt"),
-        ({"n": True}, "n"),
-        ({"n": "3"}, "n"),
-        ({"n": 2.0}, "n"),
-        ({"n": 0}, "n"),
-        ({"n": 129}, "n"),
-        ({"n": 10**400}, "n"),
-        ({"best_of": 0}, "best_of"),
-        ({"best_of": 2}, "best_of"),
-        ({"best_of": 1, "n": 2}, "best_of"),
-        ({"max_tokens": -1}, "max_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": 5.0}, "max_tokens"),
-        ({"max_tokens": 10**30}, "max_tokens"),
-        ({"min_tokens": 17}, "min_tokens"),
-        ({"min_tokens": -1}, "min_tokens"),
-        ({"temperature": -0.1}, "temperature"),
-        ({"temperature": 2.1}, "temperature"),
-        ({"temperature": "1"}, "temperature"),
-        ({"temperature": True}, "temperature"),
-        ({"temperature": 10**400}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"top_p": 1.5}, "top_p"),
-        ({"top_k": -2}, "top_k"),
-        ({"min_p": 2}, "min_p"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
-        ({"frequency_penalty": 2.5}, "frequency_penalty"),
-        ({"presence_penalty": -2.5}, "presence_penalty"),
-        ({"stop": 3}, "stop"),
-        ({"stop": []}, "stop"),
-        ({"stop": ""}, "stop"),
-        ({"stop": ["a", ""]}, "stop"),
-        ({"stop": ["a", 1]}, "stop"),
-        ({"stop": list("abcde")}, "stop"),
-        ({"stop": "x" * 1001}, "stop"),
-        ({"suffix": "x"}, "suffix"),
-        ({"echo": 1}, "echo"),
-        ({"stream": "true"}, "stream"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"stream": False, "stream_options": {}}, "stream_options"),
-        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
-        ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x"),
-        ({"logprobs": 21}, "logprobs"),
-        ({"logprobs": -1}, "logprobs"),
-        ({"logprobs": True}, "logprobs"),
-        ({"seed": 2**63}, "seed"),
-        ({"seed": -(2**63) - 1}, "seed"),
-        ({"seed": 1.5}, "seed"),
-        ({"logit_bias": {"a": 1}}, "logit_bias"),
-        ({"logit_bias": {"-1": 1}}, "logit_bias"),
-        ({"logit_bias": {"+1": 1}}, "logit_bias"),
-        ({"logit_bias": {"01": 1}}, "logit_bias"),
-        ({"logit_bias": {"1_0": 1}}, "logit_bias"),
-        ({"logit_bias": {"\u0661": 1}}, "logit_bias"),
-        ({"logit_bias": {"": 1}}, "logit_bias"),
-        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
-        ({"logit_bias": {"257": 1}}, "logit_bias"),
-        ({"logit_bias": {"1": 101}}, "logit_bias"),
-        ({"logit_bias": {"1": "5"}}, "logit_bias.1"),
-        ({"logit_bias": {"1": True}}, "logit_bias.1"),
-        ({"logit_bias": [1]}, "logit_bias"),
-        ({"ignore_eos": "no"}, "ignore_eos"),
-        ({"speculation": "off"}, "speculation"),
-        ({"speculation": {"mode": "magic"}}, "speculation.mode"),
-        ({"speculation": {"mode": None}}, "speculation.mode"),
-        ({"speculation": {"num_speculative_tokens": 33}}, "speculation.num_speculative_tokens"),
-        ({"speculation": {"num_speculative_tokens": -1}}, "speculation.num_speculative_tokens"),
-        ({"speculation": {"num_speculative_tokens": 1.0}}, "speculation.num_speculative_tokens"),
-        ({"speculation": {"depth": 1}}, "speculation.depth"),
-        ({"user": 5}, "user"),
-        ({"frequency_penalti": 1}, "frequency_penalti"),
-        ({"guided_json": {}}, "guided_json"),
-        ({"x" * 100_000: 1}, "x" * 99 + "…"),
-    ],
-)
-async def test_a_bad_field_is_named(
-    client: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, Any], param: str
-) -> None:
-    error = error_of(await post(client, **fields), 400)
-    assert error["param"] == param
-    assert error["type"] == "invalid_request_error"
-    assert param.split(".")[-1][:50] in error["message"]
-    assert engine.requests == []
-
-
 @pytest.mark.parametrize("missing", ["model", "prompt"])
 async def test_a_missing_field_is_named(client: httpx.AsyncClient, missing: str) -> None:
     body = {key: value for key, value in GOOD.items() if key != missing}
     error = error_of(await _send(client, json.dumps(body)), 400)
     assert (error["param"], error["code"]) == (missing, "missing_required_parameter")
-
-
-@pytest.mark.parametrize(
-    ("fields", "numbers"),
-    [
-        ({"n": 500}, ["128", "500"]),
-        ({"temperature": 2.5}, ["2", "2.5"]),
-        ({"stop": list("abcde")}, ["4", "5"]),
-        ({"logprobs": 21}, ["20", "21"]),
-        ({"prompt": "x" * 60, "max_tokens": 9}, ["64", "69"]),
-    ],
-)
-async def test_messages_hold_the_numbers(client: httpx.AsyncClient, fields: dict[str, Any], numbers: list[str]) -> None:
-    message = error_of(await post(client, **fields), 400)["message"]
-    assert all(number in message for number in numbers), message
 
 
 @pytest.mark.parametrize(
@@ -223,7 +101,7 @@ async def test_unknown_fields_may_be_ignored() -> None:
 
 
 async def test_unknown_field_has_a_code(client: httpx.AsyncClient) -> None:
-    assert error_of(await post(client, stop_token_ids=[1]), 400)["code"] == "unknown_parameter"
+    assert error_of(await post(client, stop_tokens=[1]), 400)["code"] == "unknown_parameter"
 
 
 async def test_limits_name_their_numbers() -> None:
@@ -236,6 +114,9 @@ async def test_limits_name_their_numbers() -> None:
         error = error_of(await post(client, prompt=["a", "b"], n=3), 400)
         assert error["param"] == "n"
         assert "4 choices, not 2 prompts with n = 3" in error["message"]
+        error = error_of(await post(client, prompt=["a", "b"], best_of=3), 400)
+        assert error["param"] == "best_of"
+        assert "4 choices, not 2 prompts with best_of = 3" in error["message"]
         long = json.dumps(GOOD | {"user": "x" * 500})
         error = error_of(await _send(client, long), 400)
         assert error["code"] == "request_too_large"

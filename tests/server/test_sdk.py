@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import openai
@@ -68,6 +69,70 @@ async def test_stream() -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == "Hello"
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 6
+
+
+async def test_chat() -> None:
+    async with _client(FakeEngine(Script(num_cached=1))) as client:
+        answer = await client.chat.completions.create(
+            model="fake",
+            messages=[
+                {"role": "developer", "content": "ab"},
+                {"role": "user", "content": [{"type": "text", "text": "c"}]},
+            ],
+            n=2,
+            logprobs=True,
+            top_logprobs=2,
+            max_completion_tokens=9,
+            seed=3,
+            store=False,
+            metadata={"a": "b"},
+            response_format={"type": "text"},
+            extra_body={"speculation": {"mode": "off"}, "top_k": 5},
+        )
+    assert [choice.message.content for choice in answer.choices] == ["Hello", "Hello"]
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].logprobs is not None
+    assert answer.choices[0].logprobs.content is not None
+    assert answer.choices[0].logprobs.content[0].bytes == [72]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens_details is not None
+    assert answer.usage.completion_tokens_details.accepted_prediction_tokens == 0
+
+
+async def test_a_conversation() -> None:
+    engine = FakeEngine(Script(say=lambda _: b"Hi"))
+    async with _client(engine) as client:
+        messages: list[Any] = [{"role": "user", "content": "a"}]
+        for _ in range(2):
+            answer = await client.chat.completions.create(model="fake", messages=messages)
+            messages += [answer.choices[0].message, {"role": "user", "content": "b"}]
+    assert [message["content"] for message in engine.conversations[1]] == ["a", "Hi", "b"]
+
+
+async def test_chat_stream() -> None:
+    async with (
+        _client(FakeEngine()) as client,
+        client.chat.completions.stream(
+            model="fake",
+            messages=[{"role": "user", "content": "ab"}],
+            stream_options={"include_usage": True},
+        ) as stream,
+    ):
+        deltas = [event.delta async for event in stream if event.type == "content.delta"]
+        whole = await stream.get_final_completion()
+    assert "".join(deltas) == whole.choices[0].message.content == "Hello"
+    assert whole.choices[0].finish_reason == "stop"
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 6
+
+
+async def test_chat_errors_become_the_clients_exceptions() -> None:
+    async with _client(FakeEngine()) as client:
+        with pytest.raises(openai.BadRequestError) as bad:
+            await client.chat.completions.create(model="fake", messages=[{"role": "user", "content": "x" * 99}])
+        with pytest.raises(openai.NotFoundError):
+            await client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "x"}])
+    assert (bad.value.code, bad.value.param) == ("context_length_exceeded", "messages")
 
 
 async def test_errors_become_the_clients_exceptions() -> None:

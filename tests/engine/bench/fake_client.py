@@ -99,7 +99,7 @@ class FakeClient:
     async def encode(self, prompt: str | tuple[int, ...]) -> list[int]:
         return list(range(len(prompt)))
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+    async def render_chat(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
         if not self.has_template:
             raise InvalidRequest("the model has no chat template", param="messages")
         return f"<user>{messages[0]['content']}<assistant>"
@@ -109,6 +109,9 @@ class FakeClient:
 
     def token_text(self, token_id: int) -> str:
         return str(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return str(token_id).encode()
 
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         self.listeners.append(on_step)

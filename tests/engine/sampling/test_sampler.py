@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 
 from engine.sampling.logits import SamplingRow
+from engine.sampling.logprobs import ScoreRow
 from engine.sampling.noise import gumbel_noise
-from engine.sampling.sampler import Sampler, ScoreRow
+from engine.sampling.sampler import Sampler
 from tests.sequences import make_sequence
 
 VOCAB_SIZE = 200
@@ -124,6 +125,35 @@ def test_each_row_gets_as_many_alternatives_as_it_asked_for() -> None:
     rows += [ScoreRow(3, 4), row_for(), ScoreRow(5, 0)]
     _, entries = Sampler(END).sample(some_logits(6), rows)
     assert [None if entry is None else len(entry.top) for entry in entries] == [0, 7, 2, 4, None, 0]
+
+
+def test_alternatives_that_were_asked_for_by_name_come_in_their_order() -> None:
+    logits = some_logits(3)
+    named = row_for(logprobs=2, logprob_token_ids=(150, 3, 77))
+    _, entries = Sampler(END).sample(logits, [row_for(logprobs=5), named, ScoreRow(9, 1)])
+    raw = logits.double().log_softmax(1)
+    assert entries[1] is not None
+    assert [token for token, _ in entries[1].top] == [150, 3, 77]
+    assert [value for _, value in entries[1].top] == pytest.approx(raw[1, [150, 3, 77]].tolist(), abs=1e-5)
+    alone = Sampler(END).sample(logits, [row_for(logprobs=5), row_for(), ScoreRow(9, 1)])[1]
+    assert [entries[0], entries[2]] == [alone[0], alone[2]]
+
+
+def test_ranks_count_from_the_likeliest_and_of_equals_the_smaller_id_is_better() -> None:
+    logits = torch.zeros(1, VOCAB_SIZE)
+    logits[0, [20, 40]] = 2.0
+    ranks = {}
+    for token in (20, 40, 0, 1, 19, 21, VOCAB_SIZE - 1):
+        _, (entry,) = Sampler(END).sample(logits, [ScoreRow(token, 0)])
+        assert entry is not None
+        ranks[token] = entry.rank
+    assert ranks == {20: 1, 40: 2, 0: 3, 1: 4, 19: 22, 21: 23, VOCAB_SIZE - 1: VOCAB_SIZE}
+
+
+def test_more_alternatives_than_tokens_are_all_tokens() -> None:
+    _, (entry,) = Sampler(END).sample(some_logits(1), [row_for(logprobs=VOCAB_SIZE + 5)])
+    assert entry is not None
+    assert sorted(token for token, _ in entry.top) == list(range(VOCAB_SIZE))
 
 
 def test_of_equally_likely_alternatives_the_smaller_ids_come() -> None:

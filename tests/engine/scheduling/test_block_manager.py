@@ -54,6 +54,15 @@ def test_growing_beyond_the_pool_changes_nothing() -> None:
     manager.check_integrity([sequence])
 
 
+@pytest.mark.parametrize(("first", "second", "is_shared"), [("a", "a", True), ("a", "b", False), ("", "a", False)])
+def test_a_prefix_is_shared_under_one_salt_only(first: str, second: str, is_shared: bool) -> None:
+    manager = BlockManager(20, SIZE)
+    sequence = make_sequence("a", list(range(9)), cache_salt=first)
+    computed(manager, sequence, 9)
+    found = manager.find_prefix(make_sequence("b", list(range(9)), cache_salt=second))
+    assert found == (sequence.block_table[:2] if is_shared else [])
+
+
 def test_an_equal_prefix_is_found_up_to_the_first_difference() -> None:
     manager = BlockManager(20, SIZE)
     blocks = published(manager, list(range(12)))

@@ -1,0 +1,79 @@
+"""Conversations with the default model, through the OpenAI SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.e2e.test_server import MODEL, OFF
+
+RECITE = [
+    {"role": "system", "content": "You repeat what you are told."},
+    {"role": "user", "content": "Say again: one two three four. One two three four. One two three four. One two"},
+]
+RENDERED = (
+    "<|im_start|>system\nYou repeat what you are told.<|im_end|>\n"
+    f"<|im_start|>user\n{RECITE[1]['content']}<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+
+
+def chat(client: OpenAI, **fields: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {"model": MODEL, "messages": RECITE, "max_completion_tokens": 32, "seed": 7} | fields
+    return client.chat.completions.create(**settings).model_dump()
+
+
+def test_a_chat_is_the_completion_of_the_rendered_prompt(client: OpenAI) -> None:
+    answer = chat(client, temperature=0, extra_body={"return_token_ids": True})
+    completion = client.completions.create(
+        model=MODEL, prompt=RENDERED, max_tokens=32, temperature=0, extra_body={"return_token_ids": True}
+    ).model_dump()
+    (choice,), (other,) = answer["choices"], completion["choices"]
+    assert answer["prompt_token_ids"] == other["prompt_token_ids"]
+    assert answer["prompt_token_ids"].count(answer["prompt_token_ids"][0]) == 3, "a begin token each, and no other"
+    assert choice["token_ids"] == other["token_ids"]
+    assert choice["message"]["content"] == other["text"]
+    assert choice["finish_reason"] == other["finish_reason"]
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_stream_equals_plain_and_speculation_changes_nothing(client: OpenAI, temperature: float) -> None:
+    fields: dict[str, Any] = {"temperature": temperature, "n": 2, "logprobs": True, "top_logprobs": 2}
+    plain = chat(client, **fields, extra_body=OFF)
+    drafted = chat(client, **fields, extra_body={"speculation": {"num_speculative_tokens": 8}})
+    assert drafted["choices"] == plain["choices"]
+    assert plain["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+    assert drafted["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+    texts = ["", ""]
+    for chunk in client.chat.completions.create(
+        model=MODEL, messages=RECITE, max_completion_tokens=32, seed=7, stream=True, temperature=temperature, n=2
+    ):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [choice["message"]["content"] for choice in plain["choices"]]
+
+
+def test_going_on_with_a_message(client: OpenAI) -> None:
+    whole = chat(client, temperature=0)["choices"][0]["message"]["content"]
+    started = [*RECITE, {"role": "assistant", "content": whole[:12]}]
+    body = {"continue_final_message": True, "echo": True, "return_token_ids": True}
+    answer = chat(client, temperature=0, messages=started, extra_body=body)
+    assert answer["choices"][0]["message"]["content"].startswith(whole[:12])
+    prompt = client.completions.create(
+        model=MODEL, prompt=RENDERED + whole[:12], max_tokens=1, extra_body={"return_token_ids": True}
+    ).model_dump()["choices"][0]["prompt_token_ids"]
+    assert answer["prompt_token_ids"] == prompt
+
+
+def test_bytes_of_the_tokens_make_the_text(client: OpenAI) -> None:
+    question = [{"role": "user", "content": "Repeat: 🙂 é 日本 🙂 é 日本"}]
+    choice = chat(client, messages=question, temperature=0, logprobs=True)["choices"][0]
+    entries = choice["logprobs"]["content"]
+    spelled = bytes(byte for entry in entries for byte in entry["bytes"])
+    assert spelled.decode("utf-8", "replace").removesuffix("<|im_end|>") == choice["message"]["content"]
+
+
+def test_without_a_limit_an_answer_ends_by_itself_or_with_the_context(client: OpenAI) -> None:
+    answer = chat(client, temperature=0, max_completion_tokens=None, stop=["."])
+    assert answer["choices"][0]["finish_reason"] == "stop"
