@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from ctypes import CDLL
 
 import torch
 
@@ -14,16 +13,19 @@ from engine.model.attention import AttentionBackend
 from engine.model.cuda_attention import open_varlen_attention
 from engine.model.cuda_graphs import CudaCapture
 from engine.model.graph_runner import capture_forwards
-from engine.model.kv_pool import KVPool
+from engine.model.kv_pool import KVPool, RowWriter, copy_rows
 from engine.model.loading import LoadedModel, num_bytes
 from engine.model.memory import choose_kv_bytes, out_of_memory_explained
 from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
+from engine.model.native_scatter import NativeScatter
+from engine.model.recorded_layers import record_layers
 from engine.model.row_buckets import RowBucket, row_buckets
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.thread_count import choose_num_threads
 from engine.model.tiled_attention import TiledAttention
+from engine.native.functions import NativeLibrary
 from engine.native.library import load_native
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
@@ -63,11 +65,11 @@ def build_engine(
     progress("preparing the engine", 0.0)
     torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
     library = _make_exact(config, loaded)
-    pool = _build_pool(config, loaded)
+    pool = _build_pool(config, loaded, NativeScatter(library) if library else copy_rows)
     attention = _build_attention(loaded, pool.block_size, library)
     runner = ModelRunner(loaded.model, pool, attention)
-    if library is not None and config.num_threads is None:
-        choose_num_threads(runner.forward_nothing, torch.get_num_threads())
+    if library is not None:
+        _make_fast(config, loaded, runner, library)
     core = EngineCore(
         scheduler=Scheduler(
             BlockManager(pool.num_blocks, pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
@@ -83,7 +85,7 @@ def build_engine(
     return core, _describe(config, loaded, name, pool, attention)
 
 
-def _make_exact(config: EngineConfig, loaded: LoadedModel) -> CDLL | None:
+def _make_exact(config: EngineConfig, loaded: LoadedModel) -> NativeLibrary | None:
     """Give a CPU model layers whose rows do not depend on their number; our C++, where it can be had."""
     if loaded.device.type != "cpu":
         return None
@@ -94,6 +96,14 @@ def _make_exact(config: EngineConfig, loaded: LoadedModel) -> CDLL | None:
         raise ConfigError(f"quantization is {config.quantization}, which needs a C++ compiler (g++)")
     stabilise(loaded.model)
     return library
+
+
+def _make_fast(config: EngineConfig, loaded: LoadedModel, runner: ModelRunner, library: NativeLibrary) -> None:
+    """What makes a step on the CPU shorter and none of its numbers another."""
+    if not config.enforce_eager:
+        record_layers(loaded.model, runner, library, max_model_len=loaded.max_model_len)
+    if config.num_threads is None:
+        choose_num_threads(runner.forward_nothing, torch.get_num_threads())
 
 
 def _describe(
@@ -125,7 +135,7 @@ def _build_drafter(config: EngineConfig) -> Drafter:
             return SuffixDrafter()
 
 
-def _build_attention(loaded: LoadedModel, block_size: int, library: CDLL | None) -> AttentionBackend:
+def _build_attention(loaded: LoadedModel, block_size: int, library: NativeLibrary | None) -> AttentionBackend:
     """The fastest backend that serves this model here, or else the reference."""
     shape = attention_shape(loaded.model, block_size)
     fast: AttentionBackend | None = None
@@ -161,7 +171,7 @@ def _block_size(config: EngineConfig, loaded: LoadedModel) -> int:
     return config.block_size or _DEFAULT_BLOCK_SIZE[loaded.device.type]
 
 
-def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
+def _build_pool(config: EngineConfig, loaded: LoadedModel, write_rows: RowWriter) -> KVPool:
     num_layers, num_kv_heads, head_dim = kv_shape(loaded.model)
     block_size = _block_size(config, loaded)
     block_bytes = block_size * KVPool.bytes_per_token(
@@ -185,6 +195,7 @@ def _build_pool(config: EngineConfig, loaded: LoadedModel) -> KVPool:
             head_dim=head_dim,
             dtype=loaded.dtype,
             device=loaded.device,
+            write_rows=write_rows,
         )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from ctypes import CDLL
 
 import pytest
 
 from engine.config import EngineConfig
+from engine.native.functions import NativeLibrary
 from engine.native.library import load_native
 
 
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def native_library() -> CDLL:
+def native_library() -> NativeLibrary:
     """Our C++, compiled for this machine."""
     if shutil.which("g++") is None:
         pytest.skip("no g++")

@@ -6,6 +6,7 @@ which writes the new keys and values into the pool and lets each row see the pos
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,9 +91,23 @@ class PagedAttention:
     def __init__(self, batch: ForwardBatch, pool: KVPool, backend: AttentionBackend) -> None:
         self.num_calls = 0
         self._slots = batch.slots
+        self._room = batch.slots
         self._pool = pool
         self._backend = backend
         self._plan = backend.plan(batch, pool.block_size)
+
+    def lasting(self, max_rows: int) -> PagedAttention:
+        """The same step at addresses at which later ones of up to ``max_rows`` can take its place."""
+        attention = copy(self)
+        attention.num_calls = 0
+        attention._room = torch.zeros(max_rows, dtype=self._slots.dtype)
+        attention._slots = attention._room[: len(self._slots)].copy_(self._slots)
+        return attention
+
+    def become(self, step: PagedAttention) -> None:
+        """Let what was recorded with this, which is ``lasting``, see another step."""
+        self._room[: len(step._slots)] = step._slots
+        self._plan.become(step._plan)
 
     def __call__(
         self,

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+
+RowWriter = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+
+
+def copy_rows(slots: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> None:
+    """``slots[positions] = rows``, for positions int64 ``[num_rows]``."""
+    slots.index_copy_(0, positions, rows)
 
 
 class KVPool:
@@ -10,6 +19,7 @@ class KVPool:
 
     Args:
         num_blocks: blocks, the null block 0 among them.
+        write_rows: puts rows into slots, as ``copy_rows``.
     """
 
     def __init__(
@@ -22,6 +32,7 @@ class KVPool:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        write_rows: RowWriter = copy_rows,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -29,6 +40,7 @@ class KVPool:
         self._data = torch.zeros(
             (num_layers, 2, num_blocks * block_size, num_kv_heads, head_dim), dtype=dtype, device=device
         )
+        self._write_rows = write_rows
         self._layers = [(keys, values) for keys, values in self._data]
 
     @staticmethod
@@ -51,5 +63,5 @@ class KVPool:
             key, value: ``[num_rows, num_kv_heads, head_dim]``.
         """
         keys, values = self.layer(index)
-        keys.index_copy_(0, slots, key)
-        values.index_copy_(0, slots, value)
+        self._write_rows(keys, slots, key)
+        self._write_rows(values, slots, value)

@@ -6,12 +6,12 @@ As exact as the tiled reference: each row's sums have a fixed order that nothing
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 
 import torch
 
 from engine.model.attention import AttentionOptions, AttentionShape
 from engine.model.forward_batch import ForwardBatch
+from engine.native.functions import Arguments, NativeLibrary
 
 # Query rows of one sequence that share a pass over its keys; more would leave a thread idle sooner.
 _CHUNK_ROWS = 32
@@ -23,23 +23,53 @@ class _Shape(ctypes.Structure):
     """Mirrors ``Shape`` of the C++."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size", "table_width")),
+        *((name, ctypes.c_int64) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size")),
         *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "window")),
         *((name, ctypes.c_float) for name in ("scale", "softcap")),
     )
 
 
-@dataclass(frozen=True, slots=True)
+class _Step(ctypes.Structure):
+    """Mirrors ``Step`` of the C++."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("block_tables", "chunks")),
+        *((name, ctypes.c_int64) for name in ("num_chunks", "table_width")),
+    )
+
+
+class _Attention(Arguments):
+    """Mirrors ``Arguments`` of the C++."""
+
+    _fields_ = (
+        ("step", ctypes.POINTER(_Step)),
+        *((name, ctypes.c_void_p) for name in ("query", "keys", "values", "output")),
+        ("shape", _Shape),
+    )
+
+
 class NativePlan:
-    """
-    Attributes:
+    """The numbers of one step, behind an address that can come to stand for another.
+
+    Args:
         chunks: int32 ``[num_chunks, 4]``: sequence, first row, number of rows, first position.
         block_tables: int32 ``[num_sequences, longest table]``.
     """
 
-    chunks: torch.Tensor
-    block_tables: torch.Tensor
-    block_size: int
+    def __init__(self, chunks: torch.Tensor, block_tables: torch.Tensor, block_size: int) -> None:
+        self.block_size = block_size
+        self._tensors = chunks, block_tables
+        self.step = _Step(
+            block_tables=block_tables.data_ptr(),
+            chunks=chunks.data_ptr(),
+            num_chunks=len(chunks),
+            table_width=block_tables.shape[1],
+        )
+
+    def become(self, plan: NativePlan) -> None:
+        """Stand for the step of ``plan``: calls that know the address of this one then see that one."""
+        self._tensors = plan._tensors
+        ctypes.pointer(self.step)[0] = plan.step
 
 
 class NativeAttention:
@@ -48,11 +78,9 @@ class NativeAttention:
     name = "native"
     is_capturable = False
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._attend = {
-            torch.float32: library.draftahead_attend_float32,
-            torch.bfloat16: library.draftahead_attend_bfloat16,
-        }
+    def __init__(self, library: NativeLibrary) -> None:
+        self._library = library
+        self._attend = {dtype: library.function_for("attend", dtype) for dtype in (torch.float32, torch.bfloat16)}
 
     def plan(self, batch: ForwardBatch, block_size: int) -> NativePlan:
         flat = batch.flat
@@ -78,27 +106,32 @@ class NativeAttention:
         num_rows, num_heads, head_dim = query.shape
         if query.stride(2) != 1:
             query = query.contiguous()
-        output = torch.empty((num_rows, num_heads, head_dim), dtype=query.dtype)
-        shape = _Shape(
-            num_heads=num_heads,
-            num_kv_heads=keys.shape[1],
-            head_dim=head_dim,
-            block_size=plan.block_size,
-            table_width=plan.block_tables.shape[1],
-            query_row_stride=query.stride(0),
-            query_head_stride=query.stride(1),
-            window=options.window or 0,
-            scale=options.scale,
-            softcap=options.softcap or 0.0,
+        output = self._library.empty(num_rows, num_heads * head_dim, query.dtype)
+        self._attend[query.dtype](
+            _Attention(
+                num_rows=num_rows,
+                step=ctypes.pointer(plan.step),
+                query=query.data_ptr(),
+                keys=keys.data_ptr(),
+                values=values.data_ptr(),
+                output=output.data_ptr(),
+                shape=_Shape(
+                    num_heads=num_heads,
+                    num_kv_heads=keys.shape[1],
+                    head_dim=head_dim,
+                    block_size=plan.block_size,
+                    query_row_stride=query.stride(0),
+                    query_head_stride=query.stride(1),
+                    window=options.window or 0,
+                    scale=options.scale,
+                    softcap=options.softcap or 0.0,
+                ),
+            )
         )
-        tensors = (query, keys, values, output, plan.block_tables, plan.chunks)
-        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-        failure = self._attend[query.dtype](*pointers, ctypes.c_int64(len(plan.chunks)), ctypes.byref(shape))
-        assert not failure, f"no attention for head dimension {head_dim}"
-        return output
+        return output.view(num_rows, num_heads, head_dim)
 
 
-def open_native_attention(shape: AttentionShape, library: ctypes.CDLL) -> NativeAttention | None:
+def open_native_attention(shape: AttentionShape, library: NativeLibrary) -> NativeAttention | None:
     """The backend, or None where it does not serve this model."""
     serves = shape.head_dim in _HEAD_DIMS and shape.dtype in (torch.float32, torch.bfloat16)
     return NativeAttention(library) if serves else None

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from engine.model.quantisation import BLOCK, QuantisedType, pack_blocks, quantise
+from engine.native.functions import Arguments, NativeLibrary
 
 PANEL = 32  # outputs packed together, as in the C++
 DTYPES = (torch.float32, torch.bfloat16)
@@ -20,12 +21,12 @@ _OUTPUTS_AT_ONCE = 4096  # whole panels
 _ROW_BLOCK_BYTES = BLOCK + 8  # numbers of 8 bits, a scale and a sum, as in the C++
 
 
-class _Product(ctypes.Structure):
+class _Product(Arguments):
     """Mirrors ``Product`` of the C++."""
 
     _fields_ = (
+        *((name, ctypes.c_int64) for name in ("row_stride", "num_inputs", "num_outputs", "is_gated")),
         *((name, ctypes.c_void_p) for name in ("rows", "panels", "bias", "output", "quantised_rows")),
-        *((name, ctypes.c_int64) for name in ("num_rows", "row_stride", "num_inputs", "num_outputs", "is_gated")),
     )
 
 
@@ -45,7 +46,7 @@ class NativeLinear(nn.Module):
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: NativeLibrary,
         weights: Seq[torch.Tensor],
         bias: torch.Tensor | None = None,
         *,
@@ -60,7 +61,8 @@ class NativeLinear(nn.Module):
         self.register_buffer("_bias", None if bias is None else bias.detach().float().contiguous(), persistent=False)
         self._is_gated = len(weights) == 2
         kind = to or str(self._dtype).removeprefix("torch.")
-        self._multiply = getattr(library, f"draftahead_multiply_{kind}")
+        self._library = library
+        self._multiply = library.function(f"multiply_{kind}")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """
@@ -72,8 +74,8 @@ class NativeLinear(nn.Module):
         rows = input.reshape(-1, self.in_features)
         if rows.stride(1) != 1:
             rows = rows.contiguous()
-        quantised_rows = torch.empty(len(rows) * self._row_bytes, dtype=torch.uint8)
-        output = torch.empty((*input.shape[:-1], self.out_features), dtype=self._dtype)
+        quantised_rows = self._library.empty(len(rows), self._row_bytes, torch.uint8)
+        output = self._library.empty(len(rows), self.out_features, self._dtype)
         product = _Product(
             rows=rows.data_ptr(),
             panels=self._panels.data_ptr(),
@@ -86,8 +88,8 @@ class NativeLinear(nn.Module):
             num_outputs=self.out_features,
             is_gated=self._is_gated,
         )
-        self._multiply(ctypes.byref(product))
-        return output
+        self._multiply(product)
+        return output.view(*input.shape[:-1], self.out_features)
 
 
 class JointProjection(nn.Module):

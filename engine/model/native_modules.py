@@ -7,7 +7,6 @@ numbers on random rows: names alone prove nothing.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence as Seq
 
 import torch
@@ -17,6 +16,7 @@ from engine.model.native_linear import DTYPES, JointPart, JointProjection, Nativ
 from engine.model.native_norm import LANES, NativeNorm
 from engine.model.native_rotary import nativise_rotary
 from engine.model.quantisation import BLOCK, QuantisedType
+from engine.native.functions import NativeLibrary
 
 _JOINT_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 _GATED_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -24,7 +24,7 @@ _GATED_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
-def nativise(model: nn.Module, library: ctypes.CDLL, to: QuantisedType | None = None) -> None:
+def nativise(model: nn.Module, library: NativeLibrary, to: QuantisedType | None = None) -> None:
     """Replace what can be replaced, in place; what cannot stays as it is.
 
     Args:
@@ -40,7 +40,7 @@ def nativise(model: nn.Module, library: ctypes.CDLL, to: QuantisedType | None = 
 
 
 class _Nativiser:
-    def __init__(self, library: ctypes.CDLL, to: QuantisedType | None, head: nn.Module | None) -> None:
+    def __init__(self, library: NativeLibrary, to: QuantisedType | None, head: nn.Module | None) -> None:
         self._library = library
         self._to = to
         self._head = head

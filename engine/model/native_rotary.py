@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from engine.native.functions import Arguments, NativeLibrary
+
 _NAME = "apply_rotary_pos_emb"
 _LANES = 16
 _TOLERANCE = 1e-5
@@ -21,12 +23,12 @@ _TOLERANCE = 1e-5
 Rotate = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
-class _Rotation(ctypes.Structure):
+class _Rotation(Arguments):
     """Mirrors ``Rotation`` of the C++."""
 
     _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num_heads", "width", "row_stride", "head_stride")),
         *((name, ctypes.c_void_p) for name in ("input", "cosines", "sines", "output")),
-        *((name, ctypes.c_int64) for name in ("num_rows", "num_heads", "width", "row_stride", "head_stride")),
     )
 
 
@@ -37,12 +39,10 @@ class NativeRotary:
         original: called for everything that this does not serve.
     """
 
-    def __init__(self, library: ctypes.CDLL, original: Rotate) -> None:
+    def __init__(self, library: NativeLibrary, original: Rotate) -> None:
         self.original = original
-        self._rotate = {
-            torch.float32: library.draftahead_rotate_float32,
-            torch.bfloat16: library.draftahead_rotate_bfloat16,
-        }
+        self._library = library
+        self._rotate = {dtype: library.function_for("rotate", dtype) for dtype in (torch.float32, torch.bfloat16)}
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *more: Any, **options: Any
@@ -74,7 +74,7 @@ class NativeRotary:
 
     def _turn(self, rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         _, num_heads, num_rows, width = rows.shape
-        output = torch.empty((1, num_rows, num_heads, width), dtype=rows.dtype)
+        output = self._library.empty(num_rows, num_heads * width, rows.dtype)
         rotation = _Rotation(
             input=rows.data_ptr(),
             cosines=cos.data_ptr(),
@@ -86,11 +86,11 @@ class NativeRotary:
             row_stride=rows.stride(2),
             head_stride=rows.stride(1),
         )
-        self._rotate[rows.dtype](ctypes.byref(rotation))
-        return output.transpose(1, 2)
+        self._rotate[rows.dtype](rotation)
+        return output.view(1, num_rows, num_heads, width).transpose(1, 2)
 
 
-def nativise_rotary(model: nn.Module, library: ctypes.CDLL) -> None:
+def nativise_rotary(model: nn.Module, library: NativeLibrary) -> None:
     """Exchange the function in the modules that the model's classes come from, where that changes nothing."""
     for name in {type(module).__module__ for module in model.modules()}:
         home = sys.modules[name]

@@ -36,6 +36,10 @@ class ModelRunner:
     def block_size(self) -> int:
         return self._pool.block_size
 
+    @property
+    def num_slots(self) -> int:
+        return self._pool.num_blocks * self._pool.block_size
+
     def forward(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> torch.Tensor:
         """Compute the scheduled rows, and store their keys and values.
 

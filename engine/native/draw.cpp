@@ -19,6 +19,11 @@ struct Draw {
     float temperature, top_p, min_p;
 };
 
+struct Draws {
+    int64_t num_rows;
+    Draw* of;  // [num_rows]
+};
+
 typedef uint32_t uvec __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
 inline uvec mix(uvec x) {
@@ -207,10 +212,10 @@ int64_t token_of(const Draw& draw) {
 
 extern "C" {
 
-void draftahead_draw(void* all, int64_t num_draws) {
-    Draw* draws = static_cast<Draw*>(all);
+void draftahead_draw(const void* arguments) {
+    const Draws& draws = *static_cast<const Draws*>(arguments);
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < num_draws; ++i) draws[i].token = token_of(draws[i]);
+    for (int64_t i = 0; i < draws.num_rows; ++i) draws.of[i].token = token_of(draws.of[i]);
 }
 
 }  // extern "C"

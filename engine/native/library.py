@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import logging
 import platform
@@ -10,20 +9,23 @@ import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import torch
 
+from engine.native.functions import NativeLibrary
+
 logger = logging.getLogger(__name__)
 
-_SOURCES = ("draw.cpp", "linear.cpp", "norm.cpp", "paged_attention.cpp", "rotary.cpp")
+_SOURCES = ("draw.cpp", "linear.cpp", "norm.cpp", "paged_attention.cpp", "recording.cpp", "rotary.cpp", "rows.cpp")
 _HEADER = "vectors.h"
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-ffp-contract=off", "-Wno-psabi")
 _TIMEOUT_SECONDS = 120
 
 
-def load_native(cache_dir: Path) -> ctypes.CDLL | None:
+def load_native(cache_dir: Path) -> NativeLibrary | None:
     """The compiled library; None, with one line in the log that says why, where it cannot be had."""
     compiler = shutil.which("g++")
     if compiler is None:
@@ -36,11 +38,17 @@ def load_native(cache_dir: Path) -> ctypes.CDLL | None:
         if not path.exists():
             with resources.as_file(folder) as sources:
                 _compile(compiler, sources, path)
-        return ctypes.CDLL(str(path))
+        return _open(path)
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         logger.warning("compiling failed, so the model runs in plain torch, which is slower: %s", reason.strip()[:500])
         return None
+
+
+@cache
+def _open(path: Path) -> NativeLibrary:
+    """One for all models of a process: functions that they share then call the library that is recorded."""
+    return NativeLibrary(path)
 
 
 def _fingerprint(texts: bytes, compiler: str) -> str:
@@ -77,7 +85,7 @@ def _compile(compiler: str, sources: Path, path: Path) -> None:
             list(pool.map(_run, commands))
         partial = Path(folder) / path.name
         _run([compiler, "-shared", *map(str, objects), *_openmp_of_torch(), "-o", str(partial)])
-        ctypes.CDLL(str(partial))  # what cannot be loaded must not be kept
+        NativeLibrary(partial)  # what cannot be loaded must not be kept
         partial.rename(path)  # whole or not at all, whoever else compiles at the same time
 
 

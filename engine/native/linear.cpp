@@ -24,13 +24,13 @@ constexpr int MOST_ROWS = 3;
 constexpr int AHEAD = 2048;  // bytes to fetch ahead
 
 struct Product {
+    int64_t num_rows, row_stride, num_inputs, num_outputs;
+    int64_t is_gated;
     const void* rows;
     const void* panels;
     const float* bias;  // [num_outputs], or null
     void* output;
     void* quantised_rows;  // RowBlock [num_rows, num_inputs / BLOCK], for quantised weights
-    int64_t num_rows, row_stride, num_inputs, num_outputs;
-    int64_t is_gated;
 };
 
 template <int ROWS>

@@ -8,16 +8,26 @@
 
 namespace {
 
+struct Norm {
+    int64_t num_rows, num_heads, width, row_stride, head_stride;
+    const void* rows;     // [num_rows, num_heads, width] by the strides
+    const float* weight;  // [width]
+    void* output;         // [num_rows, num_heads, width]
+    float epsilon;
+};
+
 template <typename T>
-void normalise(const T* rows, const float* weight, T* output, int64_t num_rows, int64_t width, float epsilon) {
-#pragma omp parallel for if (num_rows > 64)
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const T* from = rows + row * width;
-        T* to = output + row * width;
+void normalise(const Norm& norm) {
+#pragma omp parallel for if (norm.num_rows > 64)
+    for (int64_t i = 0; i < norm.num_rows * norm.num_heads; ++i) {
+        const int64_t row = i / norm.num_heads, head = i % norm.num_heads;
+        const T* from = static_cast<const T*>(norm.rows) + row * norm.row_stride + head * norm.head_stride;
+        T* to = static_cast<T*>(norm.output) + i * norm.width;
         vec squares = {};
-        for (int64_t i = 0; i < width; i += LANES) squares = add_product(squares, load(from + i), load(from + i));
-        const float factor = 1.0f / std::sqrt(sum_of(squares) / width + epsilon);
-        for (int64_t i = 0; i < width; i += LANES) store(to + i, load(from + i) * factor * load(weight + i));
+        for (int64_t d = 0; d < norm.width; d += LANES) squares = add_product(squares, load(from + d), load(from + d));
+        const float factor = 1.0f / std::sqrt(sum_of(squares) / norm.width + norm.epsilon);
+        for (int64_t d = 0; d < norm.width; d += LANES)
+            store(to + d, load(from + d) * factor * load(norm.weight + d));
     }
 }
 
@@ -25,16 +35,8 @@ void normalise(const T* rows, const float* weight, T* output, int64_t num_rows, 
 
 extern "C" {
 
-void draftahead_normalise_float32(const void* rows, const void* weight, void* output, int64_t num_rows, int64_t width,
-                                  float epsilon) {
-    normalise(static_cast<const float*>(rows), static_cast<const float*>(weight), static_cast<float*>(output),
-              num_rows, width, epsilon);
-}
+void draftahead_normalise_float32(const void* norm) { normalise<float>(*static_cast<const Norm*>(norm)); }
 
-void draftahead_normalise_bfloat16(const void* rows, const void* weight, void* output, int64_t num_rows, int64_t width,
-                                   float epsilon) {
-    normalise(static_cast<const bfloat16*>(rows), static_cast<const float*>(weight), static_cast<bfloat16*>(output),
-              num_rows, width, epsilon);
-}
+void draftahead_normalise_bfloat16(const void* norm) { normalise<bfloat16>(*static_cast<const Norm*>(norm)); }
 
 }  // extern "C"

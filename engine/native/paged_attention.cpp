@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "vectors.h"
@@ -21,7 +22,7 @@ constexpr int FEW_TASKS = 16;  // below this the parts of a context are shared o
 constexpr int64_t MOST_BYTES = 16 << 20;  // if what they hold meanwhile is no more than this
 
 struct Shape {
-    int64_t num_heads, num_kv_heads, head_dim, block_size, table_width;
+    int64_t num_heads, num_kv_heads, head_dim, block_size;
     int64_t query_row_stride, query_head_stride;
     int64_t window;  // keys a row looks back over, itself included; 0 is all
     float scale, softcap;  // softcap 0 is off
@@ -32,6 +33,21 @@ struct Chunk {
     int32_t sequence, first_row, num_rows, first_position;
 
     int64_t last_position() const { return first_position + num_rows - 1; }
+};
+
+// What all layers of a step share.
+struct Step {
+    const int32_t* block_tables;  // [number of sequences, table_width]
+    const Chunk* chunks;
+    int64_t num_chunks, table_width;
+};
+
+struct Arguments {
+    int64_t num_rows;
+    const Step* step;
+    const void *query, *keys, *values;  // [num_rows, num_heads, head_dim]; [number of slots, num_kv_heads, head_dim] both
+    void* output;                       // [num_rows, num_heads, head_dim]
+    Shape shape;
 };
 
 // Sixteen keys at a time with their dimensions across, so that scores need no sum across lanes.
@@ -179,9 +195,7 @@ template <int DIMS, typename T>
 struct Attention {
     const T *query, *keys, *values;
     T* output;
-    const int32_t* block_tables;
-    const Chunk* chunks;
-    int64_t num_chunks;
+    const Step& step;
     const Shape& shape;
 
     int64_t group() const { return shape.num_heads / shape.num_kv_heads; }
@@ -201,7 +215,7 @@ struct Attention {
 
     // Pass over the keys of one part together.
     void visit_part(std::vector<Walker<DIMS, T>>& all, const Chunk& chunk, int64_t kv_head, int64_t part) const {
-        const int32_t* table = block_tables + chunk.sequence * shape.table_width;
+        const int32_t* table = step.block_tables + chunk.sequence * step.table_width;
         const int64_t end = std::min((part + 1) * KEY_PART, chunk.last_position() + 1);
         Tile<DIMS, T> tile;
         for (int64_t start = part * KEY_PART; start < end; start += KEY_TILE) {
@@ -221,8 +235,8 @@ struct Attention {
     // A thread takes all parts of its task, one after the other.
     void run_whole_tasks() const {
 #pragma omp parallel for schedule(dynamic)
-        for (int64_t task = 0; task < num_chunks * shape.num_kv_heads; ++task) {
-            const Chunk& chunk = chunks[task / shape.num_kv_heads];
+        for (int64_t task = 0; task < step.num_chunks * shape.num_kv_heads; ++task) {
+            const Chunk& chunk = step.chunks[task / shape.num_kv_heads];
             const int64_t kv_head = task % shape.num_kv_heads;
             std::vector<Walker<DIMS, T>> all = walkers(chunk, kv_head);
             std::vector<Partial<DIMS>> wholes(all.size());
@@ -237,12 +251,12 @@ struct Attention {
 
     // Threads share the parts; they are merged in the same order as above, and so to the same bits.
     void run_parts(int64_t num_parts) const {
-        const int64_t num_tasks = num_chunks * shape.num_kv_heads;
+        const int64_t num_tasks = step.num_chunks * shape.num_kv_heads;
         std::vector<std::vector<Walker<DIMS, T>>> done(num_tasks * num_parts);
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < num_tasks * num_parts; ++i) {
             const int64_t task = i / num_parts, part = i % num_parts;
-            const Chunk& chunk = chunks[task / shape.num_kv_heads];
+            const Chunk& chunk = step.chunks[task / shape.num_kv_heads];
             if (part * KEY_PART > chunk.last_position()) continue;
             done[i] = walkers(chunk, task % shape.num_kv_heads);
             visit_part(done[i], chunk, task % shape.num_kv_heads, part);
@@ -252,18 +266,16 @@ struct Attention {
                 Partial<DIMS> whole;
                 for (int64_t part = 0; part < num_parts; ++part)
                     if (i < done[task * num_parts + part].size()) whole.add(done[task * num_parts + part][i].seen);
-                write(whole, chunks[task / shape.num_kv_heads], task % shape.num_kv_heads, i);
+                write(whole, step.chunks[task / shape.num_kv_heads], task % shape.num_kv_heads, i);
             }
     }
 
-    void run() const {
-        int64_t num_parts = 1, num_rows = 0;
-        for (int64_t i = 0; i < num_chunks; ++i) {
-            num_parts = std::max(num_parts, chunks[i].last_position() / KEY_PART + 1);
-            num_rows += chunks[i].num_rows;
-        }
+    void run(int64_t num_rows) const {
+        int64_t num_parts = 1;
+        for (int64_t i = 0; i < step.num_chunks; ++i)
+            num_parts = std::max(num_parts, step.chunks[i].last_position() / KEY_PART + 1);
         const int64_t num_bytes = num_rows * shape.num_heads * num_parts * sizeof(Walker<DIMS, T>);
-        if (num_parts > 1 && num_chunks * shape.num_kv_heads < FEW_TASKS && num_bytes < MOST_BYTES)
+        if (num_parts > 1 && step.num_chunks * shape.num_kv_heads < FEW_TASKS && num_bytes < MOST_BYTES)
             run_parts(num_parts);
         else
             run_whole_tasks();
@@ -271,30 +283,24 @@ struct Attention {
 };
 
 template <int DIMS, typename T>
-void attend(const T* query, const T* keys, const T* values, T* output, const int32_t* block_tables,
-            const Chunk* chunks, int64_t num_chunks, const Shape& shape) {
-    Attention<DIMS, T>{query, keys, values, output, block_tables, chunks, num_chunks, shape}.run();
+void attend(const Arguments& a) {
+    const Attention<DIMS, T> attention = {static_cast<const T*>(a.query), static_cast<const T*>(a.keys),
+                                          static_cast<const T*>(a.values), static_cast<T*>(a.output), *a.step, a.shape};
+    attention.run(a.num_rows);
 }
 
 // The head dimension as a constant keeps a row's sums in registers.
 template <typename T>
-int dispatch(const void* query, const void* keys, const void* values, void* output, const int32_t* block_tables,
-             const void* chunks, int64_t num_chunks, const void* raw_shape) {
-    const Shape& shape = *static_cast<const Shape*>(raw_shape);
-    const auto run = [&](auto attend_dims) {
-        attend_dims(static_cast<const T*>(query), static_cast<const T*>(keys), static_cast<const T*>(values),
-                    static_cast<T*>(output), block_tables, static_cast<const Chunk*>(chunks), num_chunks, shape);
-        return 0;
-    };
-    switch (shape.head_dim) {
-        case 16: return run(attend<1, T>);
-        case 32: return run(attend<2, T>);
-        case 64: return run(attend<4, T>);
-        case 80: return run(attend<5, T>);
-        case 96: return run(attend<6, T>);
-        case 128: return run(attend<8, T>);
-        case 256: return run(attend<16, T>);
-        default: return 1;
+void dispatch(const Arguments& arguments) {
+    switch (arguments.shape.head_dim) {
+        case 16: return attend<1, T>(arguments);
+        case 32: return attend<2, T>(arguments);
+        case 64: return attend<4, T>(arguments);
+        case 80: return attend<5, T>(arguments);
+        case 96: return attend<6, T>(arguments);
+        case 128: return attend<8, T>(arguments);
+        case 256: return attend<16, T>(arguments);
+        default: std::abort();  // the caller has to know these
     }
 }
 
@@ -302,17 +308,10 @@ int dispatch(const void* query, const void* keys, const void* values, void* outp
 
 extern "C" {
 
-// 0, or 1 if the head dimension is none of those above.
-int draftahead_attend_float32(const void* query, const void* keys, const void* values, void* output,
-                              const int32_t* block_tables, const void* chunks, int64_t num_chunks,
-                              const void* shape) {
-    return dispatch<float>(query, keys, values, output, block_tables, chunks, num_chunks, shape);
-}
+void draftahead_attend_float32(const void* arguments) { dispatch<float>(*static_cast<const Arguments*>(arguments)); }
 
-int draftahead_attend_bfloat16(const void* query, const void* keys, const void* values, void* output,
-                               const int32_t* block_tables, const void* chunks, int64_t num_chunks,
-                               const void* shape) {
-    return dispatch<bfloat16>(query, keys, values, output, block_tables, chunks, num_chunks, shape);
+void draftahead_attend_bfloat16(const void* arguments) {
+    dispatch<bfloat16>(*static_cast<const Arguments*>(arguments));
 }
 
 }  // extern "C"

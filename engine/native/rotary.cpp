@@ -7,9 +7,9 @@
 namespace {
 
 struct Rotation {
+    int64_t num_rows, num_heads, width, row_stride, head_stride;
     const void *input, *cosines, *sines;  // [num_rows, num_heads, width] by the strides; [num_rows, width] both
     void* output;                         // [num_rows, num_heads, width]
-    int64_t num_rows, num_heads, width, row_stride, head_stride;
 };
 
 template <typename T>

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 
 import torch
 
+from engine.native.functions import Arguments, NativeLibrary
 from engine.sampling.logits import SamplingRow
 from engine.sampling.noise import key_words
 
@@ -25,11 +26,17 @@ class _Draw(ctypes.Structure):
     )
 
 
+class _Draws(Arguments):
+    """Mirrors ``Draws`` of the C++."""
+
+    _fields_ = (("of", ctypes.POINTER(_Draw)),)
+
+
 class NativeDraw:
     """Draws what ``Sampler`` draws."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._draw = library.draftahead_draw
+    def __init__(self, library: NativeLibrary) -> None:
+        self._draw = library.function("draw")
 
     def draw(self, logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
         """
@@ -40,7 +47,7 @@ class NativeDraw:
             int64 ``[len(rows)]``.
         """
         draws = (_Draw * len(rows))(*(_describe(logits[i], row) for i, row in enumerate(rows)))
-        self._draw(draws, ctypes.c_int64(len(rows)))
+        self._draw(_Draws(num_rows=len(rows), of=draws))
         return torch.tensor([draw.token for draw in draws])
 
 

@@ -7,7 +7,6 @@ text, reasons, and log-probabilities to the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from ctypes import CDLL
 from types import NoneType
 from typing import Any
 
@@ -22,6 +21,7 @@ from engine.model.native_modules import nativise
 from engine.model.quantisation import QuantisedType
 from engine.model.row_stable import stabilise
 from engine.model.runner import attention_shape
+from engine.native.functions import NativeLibrary
 from engine.sampling.native_draw import NativeDraw
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
@@ -263,7 +263,7 @@ FORMATS: dict[str, tuple[torch.dtype, bool, QuantisedType | None]] = {
 @pytest.mark.parametrize("form", list(FORMATS))
 @pytest.mark.parametrize("make_model", ARCHITECTURES)
 def test_with_other_architectures_and_formats(
-    make_model: Callable[[], PreTrainedModel], form: str, native_library: CDLL
+    make_model: Callable[[], PreTrainedModel], form: str, native_library: NativeLibrary
 ) -> None:
     dtype, is_native, quantised = FORMATS[form]
     model = make_model().to(dtype)

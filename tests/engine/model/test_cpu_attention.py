@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from ctypes import CDLL
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from engine.model.attention import AttentionBackend, AttentionOptions, AttentionShape
 from engine.model.native_attention import open_native_attention
 from engine.model.tiled_attention import TiledAttention
+from engine.native.functions import NativeLibrary
 from tests.engine.model.paged_cases import HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, PagedTexts, Rows
 
 SHAPE = AttentionShape(
@@ -44,7 +44,7 @@ class Attention:
 
 
 @pytest.fixture(scope="module", params=["tiled", "native"])
-def attend(request: pytest.FixtureRequest, native_library: CDLL) -> Attention:
+def attend(request: pytest.FixtureRequest, native_library: NativeLibrary) -> Attention:
     if request.param == "tiled":
         return Attention(TiledAttention())
     native = open_native_attention(SHAPE, native_library)
@@ -179,7 +179,7 @@ def test_very_large_scores_stay_finite(attend: Attention) -> None:
 @pytest.mark.parametrize("head_dim", [16, 32, 64, 80, 96, 128, 256])
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_native_for_every_head_dimension_and_type(
-    native_library: CDLL, head_dim: int, dtype: torch.dtype, num_threads: int
+    native_library: NativeLibrary, head_dim: int, dtype: torch.dtype, num_threads: int
 ) -> None:
     """Against the tiled reference, and row by row against itself, over contexts of several parts."""
     native = open_native_attention(replace(SHAPE, head_dim=head_dim, dtype=dtype), native_library)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL
-
 import pytest
 import torch
 from torch.nn import functional
 
 from engine.model.native_linear import PANEL, NativeLinear, pack
+from engine.native.functions import NativeLibrary
 
 # Wide and narrow, fewer outputs than a panel, outputs that fill no panel.
 SHAPES = [(576, 96), (64, 200), (50, 33), (2, 1), (1536, 31)]
@@ -28,7 +27,7 @@ def check_close(given: torch.Tensor, expected: torch.Tensor) -> None:
 @DTYPES
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_product(native_library: CDLL, dtype: torch.dtype, shape: tuple[int, int], has_bias: bool) -> None:
+def test_a_product(native_library: NativeLibrary, dtype: torch.dtype, shape: tuple[int, int], has_bias: bool) -> None:
     num_inputs, num_outputs = shape
     weight = draw(num_outputs, num_inputs, dtype=dtype, seed=1)
     bias = draw(num_outputs, dtype=dtype, seed=2) if has_bias else None
@@ -41,7 +40,7 @@ def test_a_product(native_library: CDLL, dtype: torch.dtype, shape: tuple[int, i
 
 @DTYPES
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_gated_product(native_library: CDLL, dtype: torch.dtype, shape: tuple[int, int]) -> None:
+def test_a_gated_product(native_library: NativeLibrary, dtype: torch.dtype, shape: tuple[int, int]) -> None:
     num_inputs, num_outputs = shape
     gate, up = (draw(num_outputs, num_inputs, dtype=dtype, seed=seed) for seed in (1, 2))
     rows = draw(13, num_inputs, dtype=dtype, seed=3)
@@ -50,7 +49,7 @@ def test_a_gated_product(native_library: CDLL, dtype: torch.dtype, shape: tuple[
 
 
 @pytest.mark.parametrize("number", [-1e4, -100.0, -20.0, -1e-3, 0.0, 1e-3, 20.0, 100.0, 1e4])
-def test_the_gate_is_finite_and_right_for_numbers_of_any_size(native_library: CDLL, number: float) -> None:
+def test_the_gate_is_finite_and_right_for_numbers_of_any_size(native_library: NativeLibrary, number: float) -> None:
     layer = NativeLinear(native_library, [torch.tensor([[number, 0.0]]), torch.tensor([[1.0, 0.0]])])
     given = layer(torch.tensor([[1.0, 1.0]]))
     torch.testing.assert_close(given, functional.silu(torch.tensor([[number]])), rtol=1e-6, atol=1e-30)
@@ -60,7 +59,7 @@ def test_the_gate_is_finite_and_right_for_numbers_of_any_size(native_library: CD
 @pytest.mark.parametrize("is_gated", [False, True])
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_row_is_the_same_bits_in_every_number_and_place(
-    native_library: CDLL, dtype: torch.dtype, is_gated: bool, num_threads: int
+    native_library: NativeLibrary, dtype: torch.dtype, is_gated: bool, num_threads: int
 ) -> None:
     # Every product is exactly 0, so that the rounding of the sums is all there is, and any other order shows.
     half_rows, half_weight = draw(40, 144, dtype=dtype, seed=1), draw(70, 144, dtype=dtype, seed=2)
@@ -80,7 +79,7 @@ def test_a_row_is_the_same_bits_in_every_number_and_place(
         torch.set_num_threads(before)
 
 
-def test_rows_may_lie_apart_or_across(native_library: CDLL) -> None:
+def test_rows_may_lie_apart_or_across(native_library: NativeLibrary) -> None:
     layer = NativeLinear(native_library, [draw(40, 16, dtype=torch.float32, seed=1)])
     wide = draw(5, 48, dtype=torch.float32, seed=2)
     assert torch.equal(layer(wide[:, 16:32]), layer(wide[:, 16:32].contiguous()))
@@ -88,7 +87,7 @@ def test_rows_may_lie_apart_or_across(native_library: CDLL) -> None:
     assert torch.equal(layer(tall.T), layer(tall.T.contiguous()))
 
 
-def test_leading_dimensions_are_kept(native_library: CDLL) -> None:
+def test_leading_dimensions_are_kept(native_library: NativeLibrary) -> None:
     layer = NativeLinear(native_library, [draw(40, 16, dtype=torch.float32, seed=1)])
     rows = draw(2, 3, 16, dtype=torch.float32, seed=2)
     assert torch.equal(layer(rows), layer(rows.reshape(6, 16)).view(2, 3, 40))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from ctypes import CDLL
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from engine.model.native_linear import NativeLinear
 from engine.model.native_modules import nativise
 from engine.model.native_norm import NativeNorm
 from engine.model.quantisation import QuantisedType
+from engine.native.functions import NativeLibrary
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_gemma2, tiny_gpt2, tiny_llama, tiny_qwen3
 
 
@@ -26,7 +26,7 @@ def kinds(model: nn.Module) -> Counter[str]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("make_model", ARCHITECTURES)
 def test_a_model_says_what_it_said(
-    native_library: CDLL, make_model: Callable[[], PreTrainedModel], dtype: torch.dtype
+    native_library: NativeLibrary, make_model: Callable[[], PreTrainedModel], dtype: torch.dtype
 ) -> None:
     model = make_model().to(dtype)
     tokens = torch.randint(VOCAB_SIZE, (1, 30), generator=torch.Generator().manual_seed(0))
@@ -48,14 +48,14 @@ def test_a_model_says_what_it_said(
     ],
 )
 def test_what_is_replaced(
-    native_library: CDLL, make_model: Callable[[], PreTrainedModel], num_linears: int, num_norms: int
+    native_library: NativeLibrary, make_model: Callable[[], PreTrainedModel], num_linears: int, num_norms: int
 ) -> None:
     model = make_model()
     nativise(model, native_library)
     assert kinds(model) == Counter(NativeLinear=num_linears) + Counter(NativeNorm=num_norms)
 
 
-def test_the_weights_are_not_kept_twice(native_library: CDLL) -> None:
+def test_the_weights_are_not_kept_twice(native_library: NativeLibrary) -> None:
     def num_bytes(module: nn.Module) -> int:
         return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
@@ -65,7 +65,7 @@ def test_the_weights_are_not_kept_twice(native_library: CDLL) -> None:
     assert num_bytes(model) <= before
 
 
-def test_weights_in_other_types_stay(native_library: CDLL) -> None:
+def test_weights_in_other_types_stay(native_library: NativeLibrary) -> None:
     model = nn.Sequential(nn.Linear(8, 8).half(), nn.Linear(7, 8))
     nativise(model, native_library)
     assert kinds(model) == Counter(Linear=2)
@@ -74,7 +74,7 @@ def test_weights_in_other_types_stay(native_library: CDLL) -> None:
 @pytest.mark.parametrize("to", ["int8", "int4"])
 @pytest.mark.parametrize("make_model", ARCHITECTURES)
 def test_a_quantised_model_says_about_what_it_said(
-    native_library: CDLL, make_model: Callable[[], PreTrainedModel], to: QuantisedType
+    native_library: NativeLibrary, make_model: Callable[[], PreTrainedModel], to: QuantisedType
 ) -> None:
     model = make_model()
     tokens = torch.randint(VOCAB_SIZE, (1, 30), generator=torch.Generator().manual_seed(0))
@@ -87,7 +87,7 @@ def test_a_quantised_model_says_about_what_it_said(
     assert float(likeness.mean()) > (0.99 if to == "int8" else 0.9)
 
 
-def test_the_head_keeps_8_bits_and_odd_widths_are_not_quantised(native_library: CDLL) -> None:
+def test_the_head_keeps_8_bits_and_odd_widths_are_not_quantised(native_library: NativeLibrary) -> None:
     model = tiny_llama()
     nativise(model, native_library, "int4")
     assert isinstance(model.lm_head, NativeLinear)
@@ -121,7 +121,7 @@ class CrossedGate(nn.Module):
         return product
 
 
-def test_an_outlier_does_not_hide_a_distance_from_one(native_library: CDLL) -> None:
+def test_an_outlier_does_not_hide_a_distance_from_one(native_library: NativeLibrary) -> None:
     """Where one weight is large, an error of 1 in the others is small beside the largest number, and still wrong."""
     norm = tiny_gemma2().model.norm.to(torch.bfloat16)
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_an_outlier_does_not_hide_a_distance_from_one(native_library: CDLL) -> N
         torch.testing.assert_close(model(rows), expected, rtol=2e-2, atol=1e-3)
 
 
-def test_rows_of_another_type_are_refused(native_library: CDLL) -> None:
+def test_rows_of_another_type_are_refused(native_library: NativeLibrary) -> None:
     linear = NativeLinear(native_library, [torch.randn(8, 32).bfloat16()])
     norm = NativeNorm(native_library, torch.ones(32), 1e-6, torch.bfloat16)
     for module in (linear, norm):
@@ -144,7 +144,7 @@ def test_rows_of_another_type_are_refused(native_library: CDLL) -> None:
 
 
 @pytest.mark.parametrize("module", [DoubledRMSNorm(), CrossedGate()])
-def test_a_name_proves_nothing(native_library: CDLL, module: nn.Module) -> None:
+def test_a_name_proves_nothing(native_library: NativeLibrary, module: nn.Module) -> None:
     model = nn.Sequential(module)
     rows = torch.randn(3, 32)
     with torch.inference_mode():
@@ -160,7 +160,7 @@ class Projections(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = nn.Linear(16, 32), nn.Linear(16, 8), nn.Linear(16, 8)
 
 
-def test_joint_projections_may_be_called_in_any_order_and_with_other_rows(native_library: CDLL) -> None:
+def test_joint_projections_may_be_called_in_any_order_and_with_other_rows(native_library: NativeLibrary) -> None:
     plain, first, second = Projections(), torch.randn(3, 16), torch.randn(2, 16)
     joint = Projections()
     joint.load_state_dict(plain.state_dict())
@@ -173,7 +173,9 @@ def test_joint_projections_may_be_called_in_any_order_and_with_other_rows(native
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_normalised_row_is_right_and_the_same_in_every_place(native_library: CDLL, dtype: torch.dtype) -> None:
+def test_a_normalised_row_is_right_and_the_same_in_every_place(
+    native_library: NativeLibrary, dtype: torch.dtype
+) -> None:
     weight, rows = torch.rand(48), torch.randn(2, 5, 48).to(dtype)
     norm = NativeNorm(native_library, weight, 1e-5, dtype)
     wide = rows.double()

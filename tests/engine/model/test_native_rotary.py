@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from ctypes import CDLL
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 
 from engine.model.native_rotary import NativeRotary, nativise_rotary
+from engine.native.functions import NativeLibrary
 from tests.tiny import tiny_gemma2, tiny_llama, tiny_qwen3
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -41,7 +41,7 @@ def inputs(num_rows: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor,
 
 @DTYPES
 @pytest.mark.parametrize(("num_rows", "width"), [(1, 32), (5, 64), (130, 64), (3, 128)])
-def test_the_models_own_numbers(native_library: CDLL, dtype: torch.dtype, num_rows: int, width: int) -> None:
+def test_the_models_own_numbers(native_library: NativeLibrary, dtype: torch.dtype, num_rows: int, width: int) -> None:
     original = modeling_llama.apply_rotary_pos_emb
     values = inputs(num_rows, width, dtype)
     expected = original(*(value.double() for value in values))
@@ -52,7 +52,7 @@ def test_the_models_own_numbers(native_library: CDLL, dtype: torch.dtype, num_ro
 
 
 @DTYPES
-def test_a_row_is_the_same_bits_in_every_number_and_place(native_library: CDLL, dtype: torch.dtype) -> None:
+def test_a_row_is_the_same_bits_in_every_number_and_place(native_library: NativeLibrary, dtype: torch.dtype) -> None:
     q, k, cos, sin = inputs(130, 64, dtype)
     rotary = NativeRotary(native_library, fail)
     whole = rotary(q, k, cos, sin)
@@ -65,7 +65,7 @@ def fail(*args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     raise AssertionError("not for the original")
 
 
-def test_what_is_not_served_goes_to_the_original(native_library: CDLL) -> None:
+def test_what_is_not_served_goes_to_the_original(native_library: NativeLibrary) -> None:
     asked = []
 
     def original(*args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,7 +89,7 @@ def test_what_is_not_served_goes_to_the_original(native_library: CDLL) -> None:
     [(tiny_llama, modeling_llama), (tiny_qwen3, modeling_qwen3), (tiny_gemma2, modeling_gemma2)],
 )
 def test_it_is_put_where_the_model_looks(
-    native_library: CDLL, make_model: Callable[[], PreTrainedModel], home: ModuleType
+    native_library: NativeLibrary, make_model: Callable[[], PreTrainedModel], home: ModuleType
 ) -> None:
     model = make_model()
     original = home.apply_rotary_pos_emb
@@ -99,7 +99,7 @@ def test_it_is_put_where_the_model_looks(
         assert home.apply_rotary_pos_emb.original is original
 
 
-def test_another_function_of_that_name_stays(native_library: CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_function_of_that_name_stays(native_library: NativeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return q * cos.unsqueeze(1), k * cos.unsqueeze(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import CDLL
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from engine.errors import ConfigError
 from engine.model.loading import load_model
 from engine.model.native_linear import NativeLinear
 from engine.model.quantisation import BLOCK, QuantisedType, QuantisedWeight, quantise
+from engine.native.functions import NativeLibrary
 
 TYPES = pytest.mark.parametrize("to", ["int8", "int4"])
 
@@ -82,7 +82,7 @@ def test_the_default_models_weights_come_out_as_its_file_has_them() -> None:
 @TYPES
 @pytest.mark.parametrize("shape", [(576, 96), (64, 200), (32, 33), (1536, 31)])
 @pytest.mark.parametrize("is_gated", [False, True])
-def test_a_product(native_library: CDLL, to: QuantisedType, shape: tuple[int, int], is_gated: bool) -> None:
+def test_a_product(native_library: NativeLibrary, to: QuantisedType, shape: tuple[int, int], is_gated: bool) -> None:
     num_inputs, num_outputs = shape
     weights = [draw(num_outputs, num_inputs, seed=seed) for seed in (1, 2)]
     rows = draw(21, num_inputs, seed=3).bfloat16()
@@ -97,7 +97,7 @@ def test_a_product(native_library: CDLL, to: QuantisedType, shape: tuple[int, in
 @pytest.mark.parametrize("is_gated", [False, True])
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_row_is_the_same_bits_in_every_number_and_place(
-    native_library: CDLL, to: QuantisedType, is_gated: bool, num_threads: int
+    native_library: NativeLibrary, to: QuantisedType, is_gated: bool, num_threads: int
 ) -> None:
     weights = [draw(70, 288, seed=seed) for seed in (1, 2)]
     layer = NativeLinear(native_library, weights if is_gated else weights[:1], to=to)

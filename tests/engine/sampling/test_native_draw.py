@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from ctypes import CDLL
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from engine.native.functions import NativeLibrary
 from engine.sampling.logits import SamplingRow, truncate
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import draw_slowly
@@ -19,7 +19,7 @@ from tests.sequences import make_sequence
 
 
 @pytest.fixture
-def native(native_library: CDLL) -> NativeDraw:
+def native(native_library: NativeLibrary) -> NativeDraw:
     return NativeDraw(native_library)
 
 
