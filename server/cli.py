@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import shlex
 import socket
@@ -159,6 +160,8 @@ def _build_engine(config: EngineConfig, *, name: str | None) -> AsyncEngine:
 
         loaded = load_model(config, progress)
         core, info = build_engine(config, loaded, name or loaded.name, progress=progress)
+        gc.collect()
+        gc.freeze()  # a model's objects stay: looking through them again and again would hold up steps
         return AsyncEngine(
             core,
             Tokenizer(loaded.tokenizer),

@@ -21,10 +21,14 @@ from transformers import (
 
 from engine.core import EngineCore, Runner
 from engine.model.attention import AttentionBackend
-from engine.model.kv_pool import KVPool
+from engine.model.kv_pool import KVPool, copy_rows
+from engine.model.native_attention import open_native_attention
+from engine.model.native_scatter import NativeScatter
+from engine.model.recorded_layers import record_layers
 from engine.model.row_stable import stabilise
-from engine.model.runner import ModelRunner, kv_shape
+from engine.model.runner import ModelRunner, attention_shape, kv_shape
 from engine.model.tiled_attention import TiledAttention
+from engine.native.functions import NativeLibrary
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
@@ -59,6 +63,7 @@ def tiny_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: float 
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=32,
         max_position_embeddings=512,
         tie_word_embeddings=False,
         initializer_range=0.1,
@@ -102,7 +107,7 @@ def build_core(
     *,
     drafter: Drafter | None = None,
     attention: AttentionBackend | None = None,
-    native_draw: NativeDraw | None = None,
+    library: NativeLibrary | None = None,
     wrap: Callable[[ModelRunner], Runner] = lambda runner: runner,
     num_blocks: int = 256,
     block_size: int = 4,
@@ -114,6 +119,7 @@ def build_core(
     """An engine over ``model``, which must have been passed through ``stabilise`` if bits matter.
 
     Args:
+        library: runs what it can of the step; the model must be ``nativise``d and not have been in an engine before.
         wrap: what stands before the runner.
     """
     num_layers, num_kv_heads, head_dim = kv_shape(model)
@@ -125,7 +131,13 @@ def build_core(
         head_dim=head_dim,
         dtype=model.dtype,
         device=model.device,
+        write_rows=NativeScatter(library) if library else copy_rows,
     )
+    if library is not None:
+        attention = open_native_attention(attention_shape(model, block_size), library)
+    runner = ModelRunner(model, pool, attention or TiledAttention())
+    if library is not None:
+        record_layers(model, runner, library, max_model_len=128, max_rows=12)
     return EngineCore(
         scheduler=Scheduler(
             BlockManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching),
@@ -134,8 +146,8 @@ def build_core(
         ),
         controller=FixedDraftLength(),
         drafter=drafter or NullDrafter(),
-        runner=wrap(ModelRunner(model, pool, attention or TiledAttention())),
-        verifier=Verifier(Sampler(end_token_ids, native_draw)),
+        runner=wrap(runner),
+        verifier=Verifier(Sampler(end_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=end_token_ids,
     )
 

@@ -104,6 +104,10 @@ class PagedAttention:
         attention._slots = attention._room[: len(self._slots)].copy_(self._slots)
         return attention
 
+    def can_become(self, step: PagedAttention) -> bool:
+        """Whether the step writes to the same pool, which is what recorded calls do."""
+        return step._pool is self._pool
+
     def become(self, step: PagedAttention) -> None:
         """Let what was recorded with this, which is ``lasting``, see another step."""
         self._room[: len(step._slots)] = step._slots

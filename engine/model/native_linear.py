@@ -38,7 +38,7 @@ class NativeLinear(nn.Module):
             number of inputs, a multiple of ``BLOCK`` to be quantised.
         bias: ``[out_features]``; None with a gate.
         to: the type to keep them in; None is their own, float32 or bfloat16. Rows are float32 for float32 weights
-            and bfloat16 for all others.
+            and bfloat16 for all others; those that meet quantised weights are rounded to 8 bits in blocks.
     """
 
     _panels: torch.Tensor

@@ -1,7 +1,8 @@
 """All decoder layers of a CPU model as one recording: a step then costs what is computed, not the Python around it.
 
 What graphs are on CUDA. The layers' own code says once which native calls it makes; it is not rewritten. Steps of more
-rows than were recorded for run it as before, and so does a model whose layers compute anything by other means.
+rows than were recorded for run it as before, and so do the steps of another engine over the same model, and models whose
+layers compute anything by other means.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class RecordedLayers(nn.Module):
         self, library: NativeLibrary, layers: nn.ModuleList, rows: torch.Tensor, keywords: dict[str, Any], max_rows: int
     ) -> None:
         super().__init__()
-        self._layers = layers
+        self.layers = layers
         self._recording = Recording(library, max_rows=max_rows)
         self._attention: PagedAttention = keywords["paged_attention"].lasting(max_rows)
         # Where all replays find what differs from step to step.
@@ -70,13 +71,13 @@ class RecordedLayers(nn.Module):
             The same behind the last layer; of few rows, to be read before the next step.
         """
         num_rows = rows.shape[1]
-        if num_rows > self._recording.max_rows:
-            for layer in self._layers:
+        attention: PagedAttention = keywords["paged_attention"]
+        if num_rows > self._recording.max_rows or not self._attention.can_become(attention):
+            for layer in self.layers:
                 rows = layer(rows, **keywords)
             return rows
         for room, tensor in zip(self._inputs, (rows, *_angles(keywords)), strict=True):
             room[:, :num_rows] = tensor
-        attention: PagedAttention = keywords["paged_attention"]
         self._attention.become(attention)
         self._recording.replay(num_rows)
         attention.num_calls += self._attention.num_calls
@@ -125,12 +126,20 @@ def _find_layers(model: PreTrainedModel) -> tuple[nn.Module, str, nn.ModuleList]
     """The list of decoder layers, whose it is, and its name there."""
     num_layers = model.config.get_text_config().num_hidden_layers
     found = [
-        (parent, name, child)
+        (parent, name, layers)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if isinstance(child, nn.ModuleList) and len(child) == num_layers
+        if (layers := _as_layers(child)) is not None and len(layers) == num_layers
+        if not isinstance(parent, RecordedLayers)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _as_layers(module: nn.Module) -> nn.ModuleList | None:
+    """A list of modules, the original one if it was recorded for another engine."""
+    if not isinstance(module, nn.ModuleList):
+        return None
+    return module[0].layers if len(module) == 1 and isinstance(module[0], RecordedLayers) else module
 
 
 def _first_call(layers: nn.ModuleList, runner: ModelRunner, step: ForwardBatch) -> tuple[torch.Tensor, dict[str, Any]]:

@@ -113,11 +113,12 @@ RowBlock round_to_8_bits(const bfloat16* from) {
     return block;
 }
 
+// Shared out among the threads of the region that it is called in.
 void quantise_rows(const Product& product) {
     const bfloat16* rows = static_cast<const bfloat16*>(product.rows);
     RowBlock* blocks = static_cast<RowBlock*>(product.quantised_rows);
     const int64_t num_blocks = product.num_inputs / BLOCK;
-#pragma omp parallel for schedule(static) if (product.num_rows >= 16)
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < product.num_rows * num_blocks; ++i)
         blocks[i] = round_to_8_bits(rows + i / num_blocks * product.row_stride + i % num_blocks * BLOCK);
 }
@@ -254,15 +255,18 @@ void multiply_last_rows(int64_t num_rows, int64_t first_row, int64_t panel, cons
 
 template <class Format>
 void multiply(const Product& product) {
-    Format::prepare(product);
     const int64_t width = product.is_gated ? LANES : PANEL;
     const int64_t num_panels = (product.num_outputs + width - 1) / width;
-#pragma omp parallel for schedule(static)
-    for (int64_t panel = 0; panel < num_panels; ++panel) {
-        int64_t row = 0;
-        for (; row + MOST_ROWS <= product.num_rows; row += MOST_ROWS)
-            multiply_rows<Format, MOST_ROWS>(row, panel, product);
-        multiply_last_rows<Format, MOST_ROWS>(product.num_rows - row, row, panel, product);
+#pragma omp parallel
+    {
+        Format::prepare(product);
+#pragma omp for schedule(static)
+        for (int64_t panel = 0; panel < num_panels; ++panel) {
+            int64_t row = 0;
+            for (; row + MOST_ROWS <= product.num_rows; row += MOST_ROWS)
+                multiply_rows<Format, MOST_ROWS>(row, panel, product);
+            multiply_last_rows<Format, MOST_ROWS>(product.num_rows - row, row, panel, product);
+        }
     }
 }
 

@@ -15,14 +15,10 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.core import EngineCore
-from engine.model.attention import AttentionBackend
-from engine.model.native_attention import open_native_attention
 from engine.model.native_modules import nativise
 from engine.model.quantisation import QuantisedType
 from engine.model.row_stable import stabilise
-from engine.model.runner import attention_shape
 from engine.native.functions import NativeLibrary
-from engine.sampling.native_draw import NativeDraw
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.suffix import SuffixDrafter
@@ -266,17 +262,14 @@ def test_with_other_architectures_and_formats(
     make_model: Callable[[], PreTrainedModel], form: str, native_library: NativeLibrary
 ) -> None:
     dtype, is_native, quantised = FORMATS[form]
-    model = make_model().to(dtype)
-    attention: AttentionBackend | None = None
-    draw = NativeDraw(native_library) if is_native else None
-    if is_native:
-        nativise(model, native_library, quantised)
-        attention = open_native_attention(attention_shape(model, block_size=4), native_library)
-        assert attention is not None
-    stabilise(model)
+    library = native_library if is_native else None
 
     def core(drafter: Drafter, **sizes: int) -> EngineCore:
-        return build_core(model, drafter=drafter, attention=attention, native_draw=draw, **sizes)
+        model = make_model().to(dtype)
+        if library is not None:
+            nativise(model, library, quantised)
+        stabilise(model)
+        return build_core(model, drafter=drafter, library=library, **sizes)
 
     alone = {name: answer_of(run(core(NullDrafter()), [request_for(name)])[name]) for name in REQUESTS}
     for kind, length in (("none", 0), ("suffix", 8), ("random", 4), ("oracle", 4)):

@@ -165,12 +165,12 @@ def test_a_model_with_layers_that_go_around_the_paged_attention_is_refused() -> 
 def test_a_model_whose_layers_differ_in_head_dimension_is_refused() -> None:
     model = tiny_llama()
     model.model.layers[1].self_attn.head_dim = 8
-    with pytest.raises(ConfigError, match=r"different head dimensions: \[8, 16\]"):
+    with pytest.raises(ConfigError, match=r"different head dimensions: \[8, 32\]"):
         kv_shape(model)
 
 
 @pytest.mark.parametrize(
-    ("make_model", "shape"), [(tiny_llama, (2, 2, 16)), (tiny_qwen3, (2, 2, 32)), (tiny_gemma2, (2, 2, 16))]
+    ("make_model", "shape"), [(tiny_llama, (2, 2, 32)), (tiny_qwen3, (2, 2, 32)), (tiny_gemma2, (2, 2, 16))]
 )
 def test_the_shape_of_the_pool_follows_the_model(
     make_model: Callable[[], PreTrainedModel], shape: tuple[int, int, int]
@@ -180,6 +180,6 @@ def test_the_shape_of_the_pool_follows_the_model(
 
 def test_memory_is_counted_in_bytes() -> None:
     pool = make_pool(tiny_llama(), num_blocks=10, block_size=4)
-    per_token = KVPool.bytes_per_token(num_layers=2, num_kv_heads=2, head_dim=16, dtype=torch.float32)
-    assert per_token == 2 * 2 * 2 * 16 * 4
+    per_token = KVPool.bytes_per_token(num_layers=2, num_kv_heads=2, head_dim=32, dtype=torch.float32)
+    assert per_token == 2 * 2 * 2 * 32 * 4
     assert pool.num_bytes == 40 * per_token
