@@ -36,6 +36,7 @@ class Admission:
         self.check_token_ids(params.stop_token_ids, "stop_token_ids")
         self.check_token_ids(params.allowed_token_ids or (), "allowed_token_ids")
         self.check_token_ids(params.logprob_token_ids, "logprob_token_ids")
+        self._check_prediction(request.prediction)
         self._check_choice(params)
         self._check_drafter(request.speculation.mode)
 
@@ -63,6 +64,13 @@ class Admission:
                 f"max_tokens ({max_tokens}) make {num_tokens}",
                 param="max_tokens" if num_prompt_tokens < limit else "prompt",
                 code="context_length_exceeded",
+            )
+
+    def _check_prediction(self, token_ids: Seq[int]) -> None:
+        if len(token_ids) > self._info.max_model_len:
+            raise InvalidRequest(
+                f"prediction has {len(token_ids)} tokens, but this model's context is {self._info.max_model_len}",
+                param="prediction",
             )
 
     def _check_choice(self, params: SamplingParams) -> None:

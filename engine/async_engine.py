@@ -23,6 +23,7 @@ from engine.core import EngineCore
 from engine.detokenizer import Detokenizer
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
 from engine.params import SpeculationMode
+from engine.predicted_output import PredictedOutput
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 from engine.types import FinishReason, ModelInfo, RequestOutput, StepStats
@@ -174,6 +175,7 @@ class AsyncEngine:
             speculation=speculation,
             num_speculative_tokens=self._info.num_speculative_tokens if wanted is None else wanted,
             cache_salt=request.cache_salt,
+            prediction=PredictedOutput(request.prediction) if request.prediction else None,
         )
 
     # The engine thread.

@@ -33,6 +33,7 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
+from engine.speculation.prediction import PredictionDrafter
 from engine.speculation.suffix import SuffixDrafter
 from engine.speculation.verifier import Verifier
 from engine.types import ModelInfo, Progress
@@ -77,7 +78,7 @@ def build_engine(
             max_num_batched_tokens=config.max_num_batched_tokens,
         ),
         controller=FixedDraftLength(),
-        drafter=drafter or _build_drafter(config),
+        drafter=PredictionDrafter(drafter or _build_drafter(config)),
         runner=_with_graphs(config, loaded, runner, attention, progress),
         verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
         end_token_ids=loaded.eos_token_ids,

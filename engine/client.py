@@ -18,6 +18,7 @@ class GenerateRequest:
         request_id: unique among the requests in flight.
         prompt: text, or token ids that are taken as they are.
         cache_salt: prefixes are shared only with requests of the same salt.
+        prediction: token ids of what the client expects the output to be; empty for none.
     """
 
     request_id: str
@@ -25,6 +26,7 @@ class GenerateRequest:
     params: SamplingParams
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
     cache_salt: str = ""
+    prediction: tuple[int, ...] = ()
 
 
 class RequestStream(Protocol):

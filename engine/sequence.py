@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Protocol
 
 from engine.bad_words import BadWords
-from engine.params import SamplingParams, SpeculationParams
+from engine.config import MAX_SPECULATIVE_TOKENS
+from engine.params import SamplingParams, SpeculationMode, SpeculationParams
+from engine.predicted_output import PredictedOutput
 from engine.types import FinishReason, RequestMetrics, SpeculationStats, TokenLogprob
 
 
@@ -37,6 +39,7 @@ class Sequence:
         block_table: ids of the KV blocks, in order of position.
         block_hashes: chained hashes of the leading full blocks, as far as they have been needed.
         cache_salt: only sequences with the same salt share blocks.
+        prediction: what the client expects the output to be.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Sequence:
         speculation: SpeculationParams,
         num_speculative_tokens: int,
         cache_salt: str = "",
+        prediction: PredictedOutput | None = None,
     ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt_token_ids)
@@ -64,7 +68,9 @@ class Sequence:
         self.prompt_logprobs: list[TokenLogprob | None] = [None]
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
-        self.stats = SpeculationStats(num_speculative_tokens)
+        self.prediction = prediction
+        self._num_speculative_tokens = num_speculative_tokens
+        self.stats = SpeculationStats(MAX_SPECULATIVE_TOKENS if self._may_grow_drafts else num_speculative_tokens)
         self.num_cached_tokens: int | None = None
         self.num_steps = 0
         self.num_preemptions = 0
@@ -82,6 +88,24 @@ class Sequence:
     def num_remaining_tokens(self) -> int:
         """Tokens this request may still generate."""
         return self.params.max_tokens - self.num_output_tokens
+
+    @property
+    def follows_prediction(self) -> bool:
+        """Whether the prediction says what comes next, and the request does not ask for another drafter."""
+        is_aligned = self.prediction is not None and self.prediction.is_aligned
+        return is_aligned and self.speculation.mode is SpeculationMode.AUTO
+
+    @property
+    def longest_draft(self) -> int:
+        """Tokens that a draft may have now. The longer a prediction has been right, the further ahead it is trusted."""
+        if not (self._may_grow_drafts and self.follows_prediction and self.prediction):
+            return self._num_speculative_tokens
+        return min(max(2 * self.prediction.num_in_step, self._num_speculative_tokens), MAX_SPECULATIVE_TOKENS)
+
+    @property
+    def _may_grow_drafts(self) -> bool:
+        is_limited = self.speculation.num_speculative_tokens is not None
+        return self.prediction is not None and self._num_speculative_tokens > 0 and not is_limited
 
     @property
     def is_finished(self) -> bool:
@@ -107,6 +131,8 @@ class Sequence:
         """
         self.token_ids.append(token_id)
         self.output_counts[token_id] += 1
+        if self.prediction is not None:
+            self.prediction.follow(self.token_ids)
         is_end = token_id in end_token_ids and not self.params.ignore_eos
         if is_end or token_id in self.params.stop_token_ids:
             if self.params.include_stop_str_in_output:
@@ -134,4 +160,6 @@ class Sequence:
             num_steps=self.num_steps,
             num_preemptions=self.num_preemptions,
             speculation=self.stats,
+            num_accepted_prediction_tokens=self.prediction.num_accepted if self.prediction else 0,
+            num_rejected_prediction_tokens=self.prediction.num_rejected if self.prediction else 0,
         )

@@ -106,7 +106,13 @@ class SpeculationStats:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """The account of one finished request; ``num_steps`` are those that brought it tokens."""
+    """The account of one finished request.
+
+    Attributes:
+        num_steps: those that brought it tokens.
+        num_accepted_prediction_tokens: tokens of the client's prediction that the output followed, drafted or not.
+        num_rejected_prediction_tokens: the others.
+    """
 
     num_prompt_tokens: int
     num_cached_tokens: int
@@ -114,6 +120,8 @@ class RequestMetrics:
     num_steps: int
     num_preemptions: int
     speculation: SpeculationStats
+    num_accepted_prediction_tokens: int = 0
+    num_rejected_prediction_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -100,7 +100,10 @@ def usage_of(accounts: Sequence[RequestMetrics], num_candidates: int) -> Usage:
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached_tokens),
-        completion_tokens_details=CompletionTokensDetails(accepted_prediction_tokens=0, rejected_prediction_tokens=0),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=sum(account.num_accepted_prediction_tokens for account in accounts),
+            rejected_prediction_tokens=sum(account.num_rejected_prediction_tokens for account in accounts),
+        ),
     )
 
 

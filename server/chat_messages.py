@@ -8,40 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PlainValidator
+from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from engine.client import EngineClient
 from engine.errors import InvalidRequest
 from server.errors import json_text
 from server.json_body import parse_json
-from server.protocol import RequestPart
-
-
-def _refuse_other_kinds(kind: Any) -> Any:
-    if kind != "text":
-        raise PydanticCustomError("not_text", "this server reads text only: input should be 'text'")
-    return kind
-
-
-def _as_parts(content: Any) -> Any:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if content is not None and not isinstance(content, list):
-        raise PydanticCustomError("not_content", "input should be a string or a list of text parts")
-    return content
+from server.text_parts import OptionalTextParts, RequestPart, joined
 
 
 def _null_only(value: Any) -> None:
     if value is not None:
         raise PydanticCustomError("not_null", "this server reads text only: input should be null")
-
-
-class TextPart(RequestPart):
-    """A piece of a message's text."""
-
-    type: Annotated[Literal["text"], BeforeValidator(_refuse_other_kinds)]
-    text: str
 
 
 class CalledFunction(RequestPart):
@@ -63,9 +42,7 @@ class ChatMessage(RequestPart):
     """One message. A list of parts is one text, a line for each part."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: Annotated[
-        list[TextPart] | None, BeforeValidator(_as_parts, json_schema_input_type=str | list[TextPart] | None)
-    ] = None
+    content: OptionalTextParts = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -77,7 +54,7 @@ class ChatMessage(RequestPart):
     @property
     def text(self) -> str | None:
         """The content as one text."""
-        return None if self.content is None else "\n".join(part.text for part in self.content)
+        return None if self.content is None else joined(self.content)
 
 
 class ChatPromptFields(RequestPart):

@@ -32,7 +32,6 @@ class ChatUnservedFields(BaseModel):
     modalities: Annotated[list[Any] | None, only(["text"], _TEXT_ONLY)] = None
     moderation: Annotated[None, only(None, "nothing is moderated")] = None
     parallel_tool_calls: Annotated[None, only(None, _NO_TOOLS)] = None
-    prediction: Annotated[None, only(None, "outputs cannot be predicted by the client")] = None
     prompt_cache_key: Annotated[
         None, only(None, "equal prefixes are found without it; cache_salt keeps them apart")
     ] = None

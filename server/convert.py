@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest
 from engine.params import SamplingParams, SpeculationParams, mix_seed
 from server.errors import json_text
 from server.protocol import GenerationFields
+from server.text_parts import joined
 
 _SAMPLING_FIELDS = (
     "min_tokens",
@@ -99,6 +100,7 @@ async def plan_choices(
     unique_id = response_id if body.request_id is None else f"{response_id}-{uuid.uuid4().hex[:8]}"
     common = _common_sampling(body, engine.info.vocab_size) | {"bad_words": await _spell(body.bad_words or (), engine)}
     speculation = _speculation(body)
+    prediction = await _prediction(body, engine)
     plans: list[ChoicePlan] = []
     async for prompt in prompts:
         await asyncio.sleep(0)  # between many prompts the others have their turn
@@ -114,6 +116,7 @@ async def plan_choices(
                 params=replace(params, seed=mix_seed(seed, index)),
                 speculation=speculation,
                 cache_salt=body.cache_salt or "",
+                prediction=prediction,
             )
             plans.append(ChoicePlan(index=index, echo=prompt.echo, request=request, presentation=presentation))
     return plans
@@ -176,6 +179,13 @@ def _token_biases(biases: dict[str, float]) -> dict[int, float]:
             )
         by_id[int(key)] = bias
     return by_id
+
+
+async def _prediction(body: GenerationFields, engine: EngineClient) -> tuple[int, ...]:
+    """Its tokens. At its ends they may be others than in the output, which costs a step or two and nothing else."""
+    if body.prediction is None:
+        return ()
+    return tuple(await engine.encode(joined(body.prediction.content), add_special_tokens=False))
 
 
 def _speculation(body: GenerationFields) -> SpeculationParams:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator
 
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from server.errors import json_text
+from server.text_parts import RequestPart, TextParts
 from server.unserved import UnservedFields
 
 MAX_STOP_STRINGS = 4
@@ -32,12 +33,6 @@ def _parse_stop(value: Any) -> tuple[str, ...]:
     return tuple(strings)
 
 
-class RequestPart(BaseModel):
-    """Something inside a request: types are strict, and an unknown field is refused."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
 class StreamOptions(RequestPart):
     """How a stream is to be sent."""
 
@@ -51,6 +46,13 @@ class Speculation(RequestPart):
 
     mode: Annotated[SpeculationMode, Field(strict=False)] = SpeculationMode.AUTO
     num_speculative_tokens: int | None = None
+
+
+class Prediction(RequestPart):
+    """What the client expects the output to be; it changes the speed and never the tokens."""
+
+    type: Literal["content"]
+    content: TextParts
 
 
 BadWord = Annotated[str, Field(max_length=MAX_BAD_WORD_LENGTH)]
@@ -90,6 +92,7 @@ class GenerationFields(UnservedFields, RequestPart):
     truncation_side: Literal["left", "right"] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     speculation: Speculation | None = None
+    prediction: Prediction | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
 

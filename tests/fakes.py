@@ -16,6 +16,7 @@ from engine.admission import Admission
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
+from engine.predicted_output import PredictedOutput
 from engine.types import (
     FinishReason,
     ModelInfo,
@@ -287,6 +288,10 @@ class FakeStream:
         return stats
 
     def _metrics(self, num_output_tokens: int, num_steps: int, now: float) -> RequestMetrics:
+        said = _answer(self.request, self.engine.script.say(self.request)).tokens[:num_output_tokens]
+        prediction = PredictedOutput(self.request.prediction)
+        for length in range(1, len(said) + 1):
+            prediction.follow(said[:length])
         return RequestMetrics(
             num_prompt_tokens=len(self.prompt_token_ids),
             num_cached_tokens=self.engine.script.num_cached,
@@ -294,6 +299,8 @@ class FakeStream:
             num_steps=num_steps,
             num_preemptions=0,
             speculation=self._stats,
+            num_accepted_prediction_tokens=prediction.num_accepted,
+            num_rejected_prediction_tokens=prediction.num_rejected,
         )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from typing import Any
 
 from engine.core import EngineCore
 from engine.params import SamplingParams, SpeculationMode, SpeculationParams
+from engine.predicted_output import PredictedOutput
 from engine.sequence import Sequence
 from engine.types import RequestOutput
 
@@ -45,6 +47,7 @@ def make_sequence(
     *,
     num_speculative_tokens: int = 0,
     cache_salt: str = "",
+    prediction: Seq[int] = (),
     **params: Any,
 ) -> Sequence:
     """Greedy, 24 tokens long, and without drafts unless told otherwise."""
@@ -58,6 +61,7 @@ def make_sequence(
         speculation=SpeculationParams(mode),
         num_speculative_tokens=num_speculative_tokens,
         cache_salt=cache_salt,
+        prediction=PredictedOutput(prediction) if prediction else None,
     )
 
 

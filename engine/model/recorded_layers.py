@@ -1,7 +1,7 @@
 """All decoder layers of a CPU model as one recording: a step then costs what is computed, not the Python around it.
 
 What graphs are on CUDA. The layers' own code says once which native calls it makes; it is not rewritten. Steps of more
-rows than were recorded for run it as before, and so do the steps of another engine over the same model, and models whose
+rows than were recorded for run it as before, and so do steps of another engine over the same model, and models whose
 layers compute anything by other means.
 """
 

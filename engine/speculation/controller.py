@@ -32,4 +32,4 @@ def longest_useful_draft(sequence: Sequence) -> int:
     """A draft brings one token more than it has, so one as long as what remains would be cut."""
     if sequence.speculation.mode is SpeculationMode.OFF:
         return 0
-    return min(sequence.stats.num_speculative_tokens, sequence.num_remaining_tokens - 1)
+    return min(sequence.longest_draft, sequence.num_remaining_tokens - 1)

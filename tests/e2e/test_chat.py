@@ -77,3 +77,21 @@ def test_bytes_of_the_tokens_make_the_text(client: OpenAI) -> None:
 def test_without_a_limit_an_answer_ends_by_itself_or_with_the_context(client: OpenAI) -> None:
     answer = chat(client, temperature=0, max_completion_tokens=None, stop=["."])
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_predicted_answer_takes_a_quarter_of_the_steps_and_is_the_same(client: OpenAI) -> None:
+    code = "\n".join(f"def area_{n}(width, height):\n    return width * height * {n}\n" for n in range(1, 9))
+    messages = [{"role": "user", "content": f"Repeat this code and nothing else.\n\n{code}"}]
+    fields: dict[str, Any] = {"messages": messages, "max_completion_tokens": 200, "temperature": 0}
+    plain = chat(client, **fields, extra_body=OFF)
+    (expected,) = plain["choices"]
+    assert plain["usage"]["completion_tokens"] == 200
+    prediction = {"type": "content", "content": expected["message"]["content"]}
+    drafted = chat(client, **fields, prediction=prediction)
+    assert drafted["choices"] == plain["choices"]
+    stats = drafted["metrics"]["speculative_decoding"]
+    num_steps = 200 - stats["num_accepted_draft_tokens"]
+    assert num_steps <= 50
+    details = drafted["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] >= 195
+    assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] == pytest.approx(200, abs=5)

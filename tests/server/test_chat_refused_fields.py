@@ -63,7 +63,6 @@ async def test_a_bad_field_is_named(
         ("functions", [{"name": "f"}]),
         ("modalities", ["text", "audio"]),
         ("parallel_tool_calls", True),
-        ("prediction", {"type": "content", "content": "Hello"}),
         ("prompt_cache_key", "x"),
         ("reasoning_effort", "low"),
         ("response_format", {"type": "json_object"}),
