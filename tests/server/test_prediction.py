@@ -40,10 +40,10 @@ async def test_its_tokens_reach_every_choice(
 @pytest.mark.parametrize("ask", [complete, chat])
 @pytest.mark.parametrize("n", [1, 3])
 async def test_usage_counts_what_was_followed(client: httpx.AsyncClient, ask: Ask, n: int) -> None:
-    answer = await ask(client, n=n, **predict("Hexlo, world"))
+    answer = await ask(client, n=n, **predict("Hello, world"))
     assert answer["usage"]["completion_tokens_details"] == {
-        "accepted_prediction_tokens": 4 * n,
-        "rejected_prediction_tokens": 8 * n,
+        "accepted_prediction_tokens": 5 * n,
+        "rejected_prediction_tokens": 7 * n,
     }
 
 
