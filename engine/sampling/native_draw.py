@@ -38,10 +38,10 @@ class NativeDraw:
     def __init__(self, library: NativeLibrary) -> None:
         self._draw = library.function("draw")
 
-    def draw(self, logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+    def draw(self, logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
         """
         Args:
-            logits: float32 ``[len(rows), vocab_size]``, adjusted, contiguous.
+            logits: for each row float32 ``[vocab_size]``, adjusted, contiguous.
 
         Returns:
             int64 ``[len(rows)]``.

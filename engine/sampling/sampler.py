@@ -8,12 +8,13 @@ over the tokens that truncation kept, ``z`` being the adjusted logits: the Gumbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import torch
 
 from engine.model.upload import upload
-from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate, truncates
+from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate
 from engine.sampling.logprobs import ScoreRow, wanted_logprobs, with_logprobs
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.noise import gumbel_noise
@@ -29,7 +30,7 @@ class Sampler:
 
     def __init__(self, end_token_ids: frozenset[int], native: NativeDraw | None = None) -> None:
         self._end_token_ids = end_token_ids
-        self._native = native
+        self._draw_hot = native.draw if native else draw_slowly
 
     def sample(
         self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]
@@ -49,39 +50,49 @@ class Sampler:
         return with_logprobs(logits, tokens, wanted)
 
     def _draw(self, logits: torch.Tensor, rows: Seq[SamplingRow | ScoreRow]) -> torch.Tensor:
-        """int64 ``[len(rows)]``."""
-        tokens = logits.argmax(dim=-1)
-        known = [(i, row.token_id) for i, row in enumerate(rows) if isinstance(row, ScoreRow)]
-        if known:
-            index, token_ids = upload(known, logits.device).unbind(1)
-            tokens[index] = token_ids
-        drawn = [(i, row) for i, row in enumerate(rows) if isinstance(row, SamplingRow)]
-        special = [(i, row) for i, row in drawn if needs_adjusting(row) or row.params.temperature > 0]
-        if special:
-            index = upload([i for i, _ in special], logits.device)
-            tokens[index] = self._draw_special(logits[index], [row for _, row in special])
-        return tokens
-
-    def _draw_special(self, logits: torch.Tensor, rows: list[SamplingRow]) -> torch.Tensor:
-        """Rows with temperature or adjustments; ``logits`` is theirs alone and may be changed."""
-        adjust(logits, rows, self._end_token_ids)
-        hot = [i for i, row in enumerate(rows) if row.params.temperature > 0]
-        tokens = logits.argmax(dim=-1)
+        """int64 ``[len(rows)]``. Rows are copied only to be adjusted, and each is looked through once."""
+        known: dict[int, ScoreRow] = {}
+        hot: dict[int, SamplingRow] = {}
+        cold: dict[int, SamplingRow] = {}
+        for i, row in enumerate(rows):
+            if isinstance(row, ScoreRow):
+                known[i] = row
+            elif row.params.temperature > 0:
+                hot[i] = row
+            else:
+                cold[i] = row
+        own = self._adjusted(logits, hot | cold)
+        if len(cold) == len(rows) and not own:
+            return logits.argmax(dim=-1)
+        tokens = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+        if cold:
+            best = torch.stack([own.get(i, logits[i]) for i in cold]).argmax(dim=-1)
+            tokens[upload(list(cold), logits.device)] = best
         if hot:
-            index = upload(hot, logits.device)
-            draw = self._native.draw if self._native else draw_slowly
-            tokens[index] = draw(logits[index], [rows[i] for i in hot])
+            drawn = self._draw_hot([own.get(i, logits[i]) for i in hot], list(hot.values()))
+            tokens[upload(list(hot), logits.device)] = drawn
+        if known:
+            token_ids = [row.token_id for row in known.values()]
+            tokens[upload(list(known), logits.device)] = upload(token_ids, logits.device)
         return tokens
 
+    def _adjusted(self, logits: torch.Tensor, rows: Mapping[int, SamplingRow]) -> dict[int, torch.Tensor]:
+        """Copies, float32 ``[vocab_size]``, of the rows that ask for adjustments, by their place in ``logits``."""
+        wanted = {i: row for i, row in rows.items() if needs_adjusting(row)}
+        if not wanted:
+            return {}
+        own = logits[upload(list(wanted), logits.device)]
+        adjust(own, list(wanted.values()), self._end_token_ids)
+        return dict(zip(wanted, own, strict=True))
 
-def draw_slowly(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+
+def draw_slowly(logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """The tokens of sampled rows, in torch and on any device: the reference.
 
     Args:
-        logits: float32 ``[len(rows), vocab_size]``, adjusted.
+        logits: for each row float32 ``[vocab_size]``, adjusted.
     """
-    noise = gumbel_noise([(row.params.seed, row.output_index) for row in rows], logits.shape[1], logits.device)
-    temperatures = upload([row.params.temperature for row in rows], logits.device, torch.float32)
-    if any(truncates(row.params) for row in rows):
-        logits = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
-    return (logits + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
+    kept = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
+    noise = gumbel_noise([(row.params.seed, row.output_index) for row in rows], kept.shape[1], kept.device)
+    temperatures = upload([row.params.temperature for row in rows], kept.device, torch.float32)
+    return (kept + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
