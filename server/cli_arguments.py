@@ -7,6 +7,7 @@ commands do, and imports nothing slow, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -25,6 +26,7 @@ Command = Callable[[argparse.Namespace], int]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LAST_PORT = 65535
+_KEYS_VARIABLE = "DRAFTAHEAD_API_KEY"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,6 +87,10 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         served_model_names=tuple(arguments.served_model_name),
         unknown_fields=arguments.unknown_fields,
+        api_keys=tuple(arguments.api_key or os.environ.get(_KEYS_VARIABLE, "").split()),
+        allowed_origins=tuple(arguments.allowed_origins),
+        max_request_bytes=arguments.max_request_size,
+        body_timeout=arguments.body_timeout,
         max_logprobs=arguments.max_logprobs,
         max_choices_per_request=most,
     )
@@ -119,6 +125,27 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="what clients call the model, the main name first (default: the model's own name)",
+    )
+    group.add_argument(
+        "--api-key",
+        nargs="+",
+        metavar="KEY",
+        help=f"refuse requests without one of these; {_KEYS_VARIABLE} does the same, and is not shown by ps",
+    )
+    group.add_argument(
+        "--allowed-origins",
+        nargs="+",
+        default=[],
+        metavar="ORIGIN",
+        help="web origins whose pages may call this server, such as https://example.org; * is all (default: none)",
+    )
+    group.add_argument("--max-request-size", type=parse_size, default="8M", metavar="SIZE", help="longest request body")
+    group.add_argument(
+        "--body-timeout",
+        type=_seconds,
+        default=ServerSettings().body_timeout,
+        metavar="SECONDS",
+        help="how long a request body may take to come",
     )
     group.add_argument(
         "--unknown-fields",
