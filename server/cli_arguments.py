@@ -55,6 +55,7 @@ def build_parser(*, serve: Command, bench: Command, steps: Command) -> argparse.
 
     serving = _add_command(commands, "serve", serve, "serve a model over HTTP")
     _add_server_arguments(serving)
+    _add_access_arguments(serving)
     _add_engine_arguments(serving).add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
@@ -127,6 +128,18 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         help="what clients call the model, the main name first (default: the model's own name)",
     )
     group.add_argument(
+        "--drain-timeout",
+        type=_seconds,
+        default=30,
+        metavar="SECONDS",
+        help="how long running requests may take to finish once the server is told to stop",
+    )
+    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
+
+
+def _add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("requests")
+    group.add_argument(
         "--api-key",
         nargs="+",
         metavar="KEY",
@@ -160,14 +173,6 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         default=ServerSettings().max_logprobs,
         help="most alternatives that a request may have with each token; -1 allows the whole vocabulary",
     )
-    group.add_argument(
-        "--drain-timeout",
-        type=_seconds,
-        default=30,
-        metavar="SECONDS",
-        help="how long running requests may take to finish once the server is told to stop",
-    )
-    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
 
 
 def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
