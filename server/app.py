@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from engine.client import EngineClient
-from server import chat, completions, ops
+from engine.version import program_version
+from server import chat, completions, ops, tokens
 from server.errors import install_error_handlers
+from server.guard import REQUEST_ID, Guard
+from server.openapi import describe
 from server.reception import open_reception
 from server.settings import ServerSettings
 
@@ -26,10 +31,30 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
         finally:
             await engine.stop()
 
-    # No generated schema: bodies are read by the routes themselves, so it would describe none of them.
-    app = FastAPI(title="Draftahead", lifespan=lifespan, openapi_url=None, redirect_slashes=False)
+    # No pages of documentation: they would load scripts from elsewhere.
+    app = FastAPI(
+        title="Draftahead",
+        version=program_version(),
+        description="OpenAI's completions and chat completions by exact speculative decoding.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]
     app.include_router(completions.router)
     app.include_router(chat.router)
+    app.include_router(tokens.router)
     app.include_router(ops.router)
     install_error_handlers(app)
+    app.add_middleware(Guard, api_keys=settings.api_keys)
+    if settings.allowed_origins:
+        # The outermost, so that a page may also read why it was refused.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[REQUEST_ID, "Retry-After"],
+        )
     return app

@@ -100,7 +100,7 @@ async def answer_call(route: Route[_Body], request: Request, reception: Receptio
         reception.check_model(body.model)
         route.check(body, reception.settings)
         check_generation(body, route.num_prompts(body), reception.settings)
-        call = await _Call.start(route, body, reception, arrived_at)
+        call = await _Call.start(route, body, reception, arrived_at, request_id=request.state.request_id)
     if body.stream:
         return EventStream(call.chunks(), call.generation)
     return await unless_disconnected(request, call.respond())
@@ -118,9 +118,11 @@ class _Call:
     num_output_tokens: Counter[int] = field(default_factory=Counter)
 
     @classmethod
-    async def start(cls, route: Route[_Body], body: _Body, reception: Reception, arrived_at: float) -> _Call:
+    async def start(
+        cls, route: Route[_Body], body: _Body, reception: Reception, arrived_at: float, *, request_id: str | None
+    ) -> _Call:
         head = AnswerHead(
-            id=f"{route.id_prefix}{body.request_id or uuid.uuid4().hex}",
+            id=f"{route.id_prefix}{body.request_id or request_id or uuid.uuid4().hex}",
             created=int(time.time()),
             model=body.model,
             system_fingerprint=reception.system_fingerprint,

@@ -46,10 +46,10 @@ class ChatMessage(RequestPart):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
-    refusal: Annotated[None, PlainValidator(_null_only)] = None
-    audio: Annotated[None, PlainValidator(_null_only)] = None
-    annotations: Annotated[None, PlainValidator(_null_only)] = None
-    function_call: Annotated[None, PlainValidator(_null_only)] = None
+    refusal: Annotated[None, PlainValidator(_null_only, json_schema_input_type=None)] = None
+    audio: Annotated[None, PlainValidator(_null_only, json_schema_input_type=None)] = None
+    annotations: Annotated[None, PlainValidator(_null_only, json_schema_input_type=None)] = None
+    function_call: Annotated[None, PlainValidator(_null_only, json_schema_input_type=None)] = None
 
     @property
     def text(self) -> str | None:

@@ -7,6 +7,7 @@ commands do, and imports nothing slow, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -25,6 +26,7 @@ Command = Callable[[argparse.Namespace], int]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LAST_PORT = 65535
+_KEYS_VARIABLE = "DRAFTAHEAD_API_KEY"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,6 +55,7 @@ def build_parser(*, serve: Command, bench: Command, steps: Command) -> argparse.
 
     serving = _add_command(commands, "serve", serve, "serve a model over HTTP")
     _add_server_arguments(serving)
+    _add_access_arguments(serving)
     _add_engine_arguments(serving).add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
@@ -85,6 +88,10 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         served_model_names=tuple(arguments.served_model_name),
         unknown_fields=arguments.unknown_fields,
+        api_keys=tuple(arguments.api_key or os.environ.get(_KEYS_VARIABLE, "").split()),
+        allowed_origins=tuple(arguments.allowed_origins),
+        max_request_bytes=arguments.max_request_size,
+        body_timeout=arguments.body_timeout,
         max_logprobs=arguments.max_logprobs,
         max_choices_per_request=most,
     )
@@ -121,6 +128,39 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         help="what clients call the model, the main name first (default: the model's own name)",
     )
     group.add_argument(
+        "--drain-timeout",
+        type=_seconds,
+        default=30,
+        metavar="SECONDS",
+        help="how long running requests may take to finish once the server is told to stop",
+    )
+    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
+
+
+def _add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("requests")
+    group.add_argument(
+        "--api-key",
+        nargs="+",
+        metavar="KEY",
+        help=f"refuse requests without one of these; {_KEYS_VARIABLE} does the same, and is not shown by ps",
+    )
+    group.add_argument(
+        "--allowed-origins",
+        nargs="+",
+        default=[],
+        metavar="ORIGIN",
+        help="web origins whose pages may call this server, such as https://example.org; * is all (default: none)",
+    )
+    group.add_argument("--max-request-size", type=parse_size, default="8M", metavar="SIZE", help="longest request body")
+    group.add_argument(
+        "--body-timeout",
+        type=_seconds,
+        default=ServerSettings().body_timeout,
+        metavar="SECONDS",
+        help="how long a request body may take to come",
+    )
+    group.add_argument(
         "--unknown-fields",
         choices=get_args(UnknownFields),
         default=ServerSettings().unknown_fields,
@@ -133,14 +173,6 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         default=ServerSettings().max_logprobs,
         help="most alternatives that a request may have with each token; -1 allows the whole vocabulary",
     )
-    group.add_argument(
-        "--drain-timeout",
-        type=_seconds,
-        default=30,
-        metavar="SECONDS",
-        help="how long running requests may take to finish once the server is told to stop",
-    )
-    group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
 
 
 def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

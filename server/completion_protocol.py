@@ -56,7 +56,10 @@ def _is_int(value: Any) -> bool:
 class CompletionRequest(GenerationFields):
     """The body of POST /v1/completions."""
 
-    prompt: Annotated[tuple[Prompt, ...], PlainValidator(_parse_prompt)]
+    prompt: Annotated[
+        tuple[Prompt, ...],
+        PlainValidator(_parse_prompt, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+    ]
     max_tokens: int | None = None
     best_of: int | None = None
     suffix: str | None = None

@@ -97,7 +97,7 @@ async def plan_choices(
         InvalidRequest: a parameter out of its range, or whatever ``prompts`` raises.
     """
     # The client may name two requests alike; in the engine no two may be.
-    unique_id = response_id if body.request_id is None else f"{response_id}-{uuid.uuid4().hex[:8]}"
+    unique_id = f"{response_id}-{uuid.uuid4().hex[:8]}"
     common = _common_sampling(body, engine.info.vocab_size) | {"bad_words": await _spell(body.bad_words or (), engine)}
     speculation = _speculation(body)
     prediction = await _prediction(body, engine)

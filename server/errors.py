@@ -27,6 +27,10 @@ class ModelNotFound(InvalidRequest):
         super().__init__(message, param="model", code="model_not_found")
 
 
+class BodyTimeout(DraftaheadError):
+    """A request's body did not come in time."""
+
+
 class GenerationFailed(DraftaheadError):
     """An accepted request ended in a way that should not be."""
 
@@ -104,6 +108,8 @@ def _reply_to(error: DraftaheadError) -> _Reply:
             return _Reply(404, "invalid_request_error")
         case InvalidRequest():
             return _Reply(400, "invalid_request_error")
+        case BodyTimeout():
+            return _Reply(408, "invalid_request_error", "request_timeout", {"Connection": "close"})
         case QueueFull():
             return _Reply(429, "rate_limit_error", "queue_full", {"Retry-After": "1"})
         case EngineUnavailable():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any, NoReturn, TypeVar
@@ -10,7 +11,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from engine.errors import InvalidRequest
-from server.errors import invalid_request, json_text
+from server.errors import BodyTimeout, invalid_request, json_text
 from server.settings import ServerSettings, UnknownFields
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -24,12 +25,13 @@ async def read_body(request: Request, model: type[_Body], settings: ServerSettin
 
     Raises:
         InvalidRequest: wrong media type, too long, not UTF-8, not JSON, or not what ``model`` asks for.
+        BodyTimeout: it did not come in time.
         ClientDisconnect: the client left before the body was complete.
     """
     content_type = request.headers.get("content-type", "")
     if not _JSON_TYPE.fullmatch(content_type):
         raise InvalidRequest(f"Content-Type must be application/json in UTF-8, not {json_text(content_type)}")
-    raw = await _read_bytes(request, settings.max_request_bytes)
+    raw = await _read_in_time(request, settings)
     return _validate(model, parse_json(raw), settings.unknown_fields)
 
 
@@ -54,6 +56,14 @@ def parse_json(raw: bytes) -> Any:
     except ValueError as error:  # what the interpreter says of an integer with thousands of digits
         raise InvalidRequest("the request body holds a number with too many digits") from error
     return value
+
+
+async def _read_in_time(request: Request, settings: ServerSettings) -> bytes:
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            return await _read_bytes(request, settings.max_request_bytes)
+    except TimeoutError as error:
+        raise BodyTimeout(f"the request body did not come within {settings.body_timeout} seconds") from error
 
 
 async def _read_bytes(request: Request, limit: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from engine.errors import EngineUnavailable
@@ -29,6 +30,12 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
+class Load(BaseModel):
+    """Choices that are queued or generated now."""
+
+    server_load: int
+
+
 class Version(BaseModel):
     """The version of this program."""
 
@@ -48,7 +55,7 @@ async def get_model(name: str, reception: CurrentReception) -> ModelCard:
     return _card(name, reception)
 
 
-@router.api_route("/health", methods=["GET", "HEAD"])
+@router.api_route("/health", methods=["GET", "HEAD"], response_class=Response)
 async def check_health(reception: CurrentReception) -> Response:
     """200 while the engine takes requests, 503 from then on."""
     if not reception.engine.is_healthy:
@@ -56,7 +63,19 @@ async def check_health(reception: CurrentReception) -> Response:
     return Response()
 
 
-@router.get("/metrics")
+@router.api_route("/ping", methods=["GET", "POST"], response_class=Response)
+async def ping(reception: CurrentReception) -> Response:
+    """As ``/health``, by the name that some platforms ask."""
+    return await check_health(reception)
+
+
+@router.get("/load")
+async def show_load(reception: CurrentReception) -> Load:
+    """How busy the engine is."""
+    return Load(server_load=reception.engine.num_in_flight)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
 async def expose_metrics(reception: CurrentReception) -> Response:
     """Prometheus' text format."""
     return Response(reception.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})

@@ -67,7 +67,7 @@ class GenerationFields(UnservedFields, RequestPart):
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: Annotated[tuple[str, ...], PlainValidator(_parse_stop)] = ()
+    stop: Annotated[tuple[str, ...], PlainValidator(_parse_stop, json_schema_input_type=str | list[str] | None)] = ()
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, PlainValidator, ValidationInfo
+from pydantic import BaseModel, PlainValidator, ValidationInfo, WithJsonSchema
 
 from engine.errors import InvalidRequest
 from server.errors import json_text
@@ -26,7 +26,8 @@ def only(served: object, reason: str) -> PlainValidator:
             f"{info.field_name} must be {choices}, not {json_text(value)}: {reason}", param=info.field_name
         )
 
-    return PlainValidator(check, json_schema_input_type=type(served) | None if served is not None else None)
+    values = [None] if served is None else [served, None]
+    return PlainValidator(check, json_schema_input_type=Annotated[Any, WithJsonSchema({"enum": values})])
 
 
 _UNCONSTRAINED = only(None, "this server cannot constrain an output to a form")

@@ -92,6 +92,7 @@ class FakeEngine:
         self.info = info or fake_info()
         self.is_healthy = True
         self.is_running = False
+        self.num_in_flight = 0
         self.requests: list[GenerateRequest] = []
         self.aborted: list[str] = []
         self.refusals: deque[Exception | None] = deque()
@@ -100,6 +101,10 @@ class FakeEngine:
         self.can_infill = True
         self._tokenizer = ByteTokenizer()
         self._listeners: list[Callable[[StepStats], None]] = []
+
+    @property
+    def tokenizer_info(self) -> Mapping[str, Any]:
+        return {"bos_token": None, "eos_token": "</s>", "chat_template": "{{ messages }}"}
 
     async def start(self) -> None:
         self.is_running = True
@@ -168,6 +173,7 @@ class FakeEngine:
         prompt = await self.encode(request.prompt)
         Admission(self.info, frozenset({END_TOKEN})).check(request, prompt)
         self.requests.append(request)
+        self.num_in_flight += 1
         return FakeStream(self, request, prompt)
 
 
@@ -216,8 +222,12 @@ class FakeStream:
 
     async def aclose(self) -> None:
         if not self.is_over:
-            self.is_over = True
+            self._end()
             self.engine.aborted.append(self.request.request_id)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.engine.num_in_flight -= 1
 
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
         script = self.engine.script
@@ -230,7 +240,7 @@ class FakeStream:
             if step == script.hang_after:
                 await asyncio.Event().wait()
             if step == script.fail_after and script.fails(self.request):
-                self.is_over = True
+                self._end()
                 yield RequestOutput(
                     self.request.request_id, finish_reason=FinishReason.ERROR, error="the engine has died: OSError"
                 )
@@ -265,7 +275,7 @@ class FakeStream:
             rest = [fake_logprob(token, params.prompt_logprobs) for token in self.prompt_token_ids[1:]]
             output.prompt_logprobs = [None, *rest]
         if end is not None:
-            self.is_over = True
+            self._end()
             output.finish_reason, output.stop_reason = end.finish, end.stop_reason
             output.metrics = self._metrics(len(end.tokens), step + 1, now)
         return output

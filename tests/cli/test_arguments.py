@@ -32,7 +32,8 @@ class TestArguments:
             "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
             "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager "
-            "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore --max-logprobs -1"
+            "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore --max-logprobs -1 --api-key k l "
+            "--allowed-origins https://a.example --max-request-size 1M --body-timeout 7"
         )
         assert engine_config(parse(*words.split())) == EngineConfig(
             model="/models/one",
@@ -54,8 +55,20 @@ class TestArguments:
         )
         settings = server_settings(parse(*words.split()))
         assert settings == ServerSettings(
-            served_model_names=("a", "b"), unknown_fields="ignore", max_logprobs=-1, max_choices_per_request=9
+            served_model_names=("a", "b"),
+            unknown_fields="ignore",
+            max_logprobs=-1,
+            max_choices_per_request=9,
+            api_keys=("k", "l"),
+            allowed_origins=("https://a.example",),
+            max_request_bytes=1 << 20,
+            body_timeout=7,
         )
+
+    def test_keys_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DRAFTAHEAD_API_KEY", "one two")
+        assert server_settings(parse("serve")).api_keys == ("one", "two")
+        assert server_settings(parse("serve", "--api-key", "three")).api_keys == ("three",)
 
     def test_bench_flags(self) -> None:
         words = (

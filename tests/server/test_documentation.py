@@ -19,12 +19,23 @@ from server.protocol import (
     StreamOptions,
 )
 from server.settings import ServerSettings
+from server.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 
 
 def test_every_field_is_described() -> None:
-    for model in (CompletionRequest, ChatRequest, ChatMessage, StreamOptions, Speculation, SpeculativeDecoding):
+    for model in (
+        CompletionRequest,
+        ChatRequest,
+        ChatMessage,
+        StreamOptions,
+        Speculation,
+        SpeculativeDecoding,
+        TokenizeRequest,
+        Tokens,
+        DetokenizeRequest,
+    ):
         for name in model.model_fields:
             assert f"`{name}`" in PAGE, name
     for name in (*CompletionChoice.model_fields, *ChatChoice.model_fields, *CompletionTokensDetails.model_fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 from engine.errors import ConfigError
 from server.app import create_app
 from server.settings import ServerSettings
-from tests.fakes import FakeEngine
-from tests.server.harness import error_of, serve
+from tests.fakes import FakeEngine, Script
+from tests.server.harness import error_of, post, serve
 
 
 async def test_models() -> None:
@@ -39,6 +40,26 @@ async def test_health(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     assert (response.status_code, response.content) == (200, b"")
     engine.is_healthy = False
     error_of(await client.get("/health"), 503)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_ping_is_health_by_another_name(client: httpx.AsyncClient, engine: FakeEngine, method: str) -> None:
+    response = await client.request(method, "/ping")
+    assert (response.status_code, response.content) == (200, b"")
+    engine.is_healthy = False
+    error_of(await client.request(method, "/ping"), 503)
+
+
+async def test_load_counts_what_is_in_flight() -> None:
+    async with serve(FakeEngine(Script(hang_after=1))) as client:
+        assert (await client.get("/load")).json() == {"server_load": 0}
+        hanging = asyncio.create_task(post(client, n=3))
+        while not (load := (await client.get("/load")).json()["server_load"]):
+            await asyncio.sleep(0)
+        assert load == 3
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
 
 
 async def test_version(client: httpx.AsyncClient) -> None:
@@ -71,6 +92,7 @@ async def test_the_engine_stops_when_the_app_dies(engine: FakeEngine) -> None:
         ({"served_model_names": ("a", "a")}, "twice"),
         ({"served_model_names": ("a", "")}, "empty"),
         ({"max_request_bytes": 0}, "max_request_bytes"),
+        ({"body_timeout": 0}, "body_timeout"),
         ({"max_prompts_per_request": -1}, "max_prompts_per_request"),
         ({"max_choices_per_request": 0}, "max_choices_per_request"),
         ({"max_logprobs": -2}, "max_logprobs must be -1 or at least 0, not -2"),
