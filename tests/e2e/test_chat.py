@@ -83,11 +83,11 @@ def test_a_predicted_answer_takes_a_quarter_of_the_steps_and_is_the_same(client:
     code = "\n".join(f"def area_{n}(width, height):\n    return width * height * {n}\n" for n in range(1, 9))
     messages = [{"role": "user", "content": f"Repeat this code and nothing else.\n\n{code}"}]
     fields: dict[str, Any] = {"messages": messages, "max_completion_tokens": 200, "temperature": 0}
-    plain = chat(client, **fields, extra_body=OFF)
+    plain = chat(client, **fields, extra_body={**OFF, "min_tokens": 200})
     (expected,) = plain["choices"]
     assert plain["usage"]["completion_tokens"] == 200
     prediction = {"type": "content", "content": expected["message"]["content"]}
-    drafted = chat(client, **fields, prediction=prediction)
+    drafted = chat(client, **fields, prediction=prediction, extra_body={"min_tokens": 200})
     assert drafted["choices"] == plain["choices"]
     stats = drafted["metrics"]["speculative_decoding"]
     num_steps = 200 - stats["num_accepted_draft_tokens"]
