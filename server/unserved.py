@@ -9,6 +9,7 @@ import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
 
 from engine.errors import InvalidRequest
 from server.errors import json_text
@@ -27,7 +28,20 @@ def only(served: object, reason: str) -> PlainValidator:
         )
 
     values = [None] if served is None else [served, None]
-    return PlainValidator(check, json_schema_input_type=Annotated[Any, WithJsonSchema({"enum": values})])
+    # Without the types false and 0 would be one schema.
+    schema: JsonSchemaValue = {"type": sorted({_JSON_TYPES[type(value)] for value in values}), "enum": values}
+    return PlainValidator(check, json_schema_input_type=Annotated[Any, WithJsonSchema(schema)])
+
+
+_JSON_TYPES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 
 
 _UNCONSTRAINED = only(None, "this server cannot constrain an output to a form")
