@@ -23,6 +23,7 @@ from engine.model.recorded_layers import record_layers
 from engine.model.row_buckets import RowBucket, row_buckets
 from engine.model.row_stable import stabilise
 from engine.model.runner import ModelRunner, attention_shape, kv_shape
+from engine.model.step_profile import profile_steps
 from engine.model.thread_count import choose_num_threads
 from engine.model.tiled_attention import TiledAttention
 from engine.native.functions import NativeLibrary
@@ -31,9 +32,11 @@ from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
-from engine.speculation.controller import FixedDraftLength
+from engine.speculation.controller import DraftLengthController, FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
+from engine.speculation.goodput import GoodputController
 from engine.speculation.prediction import PredictionDrafter
+from engine.speculation.step_times import StepTimes
 from engine.speculation.suffix import SuffixDrafter
 from engine.speculation.verifier import Verifier
 from engine.types import ModelInfo, Progress
@@ -77,7 +80,7 @@ def build_engine(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         ),
-        controller=FixedDraftLength(),
+        controller=_build_controller(config, loaded, runner),
         drafter=PredictionDrafter(drafter or _build_drafter(config)),
         runner=_with_graphs(config, loaded, runner, attention, progress),
         verifier=Verifier(Sampler(loaded.eos_token_ids, NativeDraw(library) if library else None)),
@@ -126,6 +129,13 @@ def _describe(
         num_speculative_tokens=config.num_speculative_tokens if config.drafter != "none" else 0,
         num_threads=torch.get_num_threads(),
     )
+
+
+def _build_controller(config: EngineConfig, loaded: LoadedModel, runner: ModelRunner) -> DraftLengthController:
+    if config.draft_length == "fixed" or config.drafter == "none":
+        return FixedDraftLength()
+    # On CUDA a captured step takes another time than this one, so the times are learnt as steps run.
+    return GoodputController(StepTimes(profile_steps(runner) if loaded.device.type == "cpu" else None))
 
 
 def _build_drafter(config: EngineConfig) -> Drafter:

@@ -14,6 +14,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DrafterName = Literal["none", "suffix"]
+DraftLength = Literal["adaptive", "fixed"]
 Quantization = Literal["none", "int8", "int4"]
 
 # A draft longer than this never paid in any measurement; the bound keeps per-position metrics finite.
@@ -40,6 +41,7 @@ class EngineConfig:
         max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
         drafter: who proposes drafts; ``none`` is plain decoding.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
+        draft_length: ``adaptive`` verifies of each draft what is worth its rows, ``fixed`` all of it.
         num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
             trial at the start finds fastest.
         enforce_eager: launch every kernel of a step anew, on CUDA, and capture no graphs.
@@ -59,6 +61,7 @@ class EngineConfig:
     max_num_waiting: int = 1024
     drafter: DrafterName = "suffix"
     num_speculative_tokens: int = 6
+    draft_length: DraftLength = "adaptive"
     num_threads: int | None = None
     enforce_eager: bool = False
     cache_dir: Path = Path("~/.cache/draftahead")

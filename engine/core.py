@@ -87,7 +87,7 @@ class EngineCore:
         clock = _Clock()
         batch = self._scheduler.schedule(self._controller)
         clock.lap("schedule")
-        drafts = self._drafter.propose(batch)
+        drafts = self._controller.trim(batch, self._drafter.propose(batch))
         clock.lap("propose")
         logits = self._runner.forward(batch, drafts)
         clock.lap("forward")
@@ -97,6 +97,7 @@ class EngineCore:
         result = self._commit(batch, drafts, verdicts)
         clock.lap("commit")
         clock.write(result.stats)
+        self._controller.observe(batch, drafts, verdicts, num_rows=result.stats.num_rows, seconds=clock.total)
         return result
 
     def _commit(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> StepResult:
@@ -169,6 +170,7 @@ class EngineCore:
         """Free what a finished sequence holds and close its account."""
         self._scheduler.remove(sequence)
         self._drafter.release(sequence)
+        self._controller.release(sequence)
         del self._sequences[sequence.request_id]
         output.finish_reason = sequence.finish_reason
         output.stop_reason = sequence.stop_reason
@@ -210,6 +212,11 @@ class _Clock:
         now = time.monotonic()
         self._laps[name] = now - self._start
         self._start = now
+
+    @property
+    def total(self) -> float:
+        """Seconds of all laps."""
+        return sum(self._laps.values())
 
     def write(self, stats: StepStats) -> None:
         for name, seconds in self._laps.items():

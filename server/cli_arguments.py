@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from engine.config import Device, DrafterName, Dtype, EngineConfig, Quantization
+from engine.config import Device, DrafterName, DraftLength, Dtype, EngineConfig, Quantization
 from engine.version import program_version
 from server.cli_bench_arguments import add_bench_arguments, add_steps_arguments
 from server.settings import ServerSettings, UnknownFields
@@ -216,6 +216,7 @@ _CHOICES = (
     ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
     ("quantization", get_args(Quantization), "type in which weights are kept, on the CPU"),
     ("drafter", get_args(DrafterName), "who proposes drafts; none is plain decoding"),
+    ("draft_length", get_args(DraftLength), "whether to verify of each draft what is worth its time, or all of it"),
 )
 _NUMBERS = (
     ("num_speculative_tokens", "longest draft of a request that does not say otherwise"),

@@ -42,6 +42,7 @@ def run_steps(
         config,
         max_num_seqs=max(config.max_num_seqs, most),
         max_num_batched_tokens=max(config.max_num_batched_tokens, most),
+        draft_length="fixed",
     )
     is_random = config.model in RANDOM_MODELS
     progress(f"making {config.model}" if is_random else "loading", 0.0)
