@@ -44,7 +44,7 @@ class EngineConfig:
         draft_length: ``adaptive`` verifies of each draft what is worth its rows, ``fixed`` all of it.
         num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
             trial at the start finds fastest.
-        enforce_eager: launch every kernel of a step anew, on CUDA, and capture no graphs.
+        enforce_eager: run the library's own code in every step: capture no graphs on CUDA, record no layers on the CPU.
         cache_dir: where converted models are kept.
     """
 

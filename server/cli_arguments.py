@@ -197,7 +197,9 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         help="CPU threads for the model (default: what a trial at the start finds fastest)",
     )
     group.add_argument(
-        "--enforce-eager", action="store_true", help="on CUDA, launch every kernel anew and capture no graphs"
+        "--enforce-eager",
+        action="store_true",
+        help="run the model's own code in every step: no graphs on CUDA, no recorded layers on the CPU",
     )
     group.add_argument(
         "--kv-cache-memory",
