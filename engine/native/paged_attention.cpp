@@ -105,6 +105,28 @@ struct Keys<DIMS, bfloat16> {
     }
 };
 
+// Where the keys of one head lie, position after position.
+struct Offsets {
+    const int32_t* block;
+    int64_t within, kv_head, offset;
+    const Shape& shape;
+
+    Offsets(const int32_t* table, int64_t position, int64_t kv_head, const Shape& shape)
+        : block(table + position / shape.block_size),
+          within(position % shape.block_size),
+          kv_head(kv_head),
+          shape(shape) {
+        find();
+    }
+
+    void advance() {
+        if (++within == shape.block_size) within = 0, ++block;
+        find();
+    }
+
+    void find() { offset = ((*block * shape.block_size + within) * shape.num_kv_heads + kv_head) * shape.head_dim; }
+};
+
 // Keys and values of KEY_TILE positions for one key head.
 template <int DIMS, typename T>
 struct Tile {
@@ -115,13 +137,20 @@ struct Tile {
               int64_t kv_head, const Shape& shape) {
         const int num_keys = last_position - start < KEY_TILE ? last_position - start + 1 : KEY_TILE;
         const T* from[KEY_TILE];
+        const int64_t next = start + KEY_TILE, num_later = last_position + 1 - next;
+        Offsets here(table, start, kv_head, shape), later(table, std::min(next, last_position), kv_head, shape);
         for (int j = 0; j < KEY_TILE; ++j) {
+            from[j] = all_keys + here.offset;
+            for (int d = 0; d < DIMS; ++d) values[j][d] = load(all_values + here.offset + d * LANES);
             // Beyond the last key the last one again: its score is masked.
-            const int64_t position = start + (j < num_keys ? j : num_keys - 1);
-            const int64_t slot = table[position / shape.block_size] * shape.block_size + position % shape.block_size;
-            const int64_t offset = (slot * shape.num_kv_heads + kv_head) * shape.head_dim;
-            from[j] = all_keys + offset;
-            for (int d = 0; d < DIMS; ++d) values[j][d] = load(all_values + offset + d * LANES);
+            if (j + 1 < num_keys) here.advance();
+            if (j >= num_later) continue;
+            // What the next tile reads is on its way while this one is worked on.
+            for (int d = 0; d < DIMS * LANES; d += 64 / sizeof(T)) {
+                __builtin_prefetch(all_keys + later.offset + d);
+                __builtin_prefetch(all_values + later.offset + d);
+            }
+            if (j + 1 < num_later) later.advance();
         }
         keys.fill(from, num_keys);
     }
