@@ -34,7 +34,7 @@ def byte_level(*, vocab_size: int = 400, chat_template: str | None = CHAT_TEMPLA
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", chat_template=chat_template)
 
 
-def byte_fallback() -> PreTrainedTokenizerFast:
+def byte_fallback(*, chat_template: str | None = None) -> PreTrainedTokenizerFast:
     """Words with their space as ``▁``, unknown characters as bytes, a begin token in front: SentencePiece's way."""
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz.,é"]
@@ -48,7 +48,9 @@ def byte_fallback() -> PreTrainedTokenizerFast:
     )
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=chat_template
+    )
 
 
 def word_pieces() -> PreTrainedTokenizerFast:

@@ -11,10 +11,9 @@ from transformers import PreTrainedModel
 from engine.async_engine import AsyncEngine
 from engine.speculation.prediction import PredictionDrafter
 from engine.speculation.suffix import SuffixDrafter
-from server.app import create_app
-from server.settings import ServerSettings
-from tests.contract.fields import TOKENIZER
+from tests.contract.field import TOKENIZER
 from tests.fakes import fake_info
+from tests.server.harness import serve
 from tests.tiny import build_core, one_thread, stable_llama
 
 
@@ -34,8 +33,5 @@ async def client(model: PreTrainedModel) -> AsyncGenerator[httpx.AsyncClient]:
     drafter = PredictionDrafter(SuffixDrafter(min_match_length=1, min_survival=0.0))
     info = fake_info(vocab_size=400, max_model_len=128, num_kv_tokens=1020, num_speculative_tokens=6)
     engine = AsyncEngine(build_core(model, drafter=drafter), TOKENIZER, info, max_num_requests=64)
-    app = create_app(engine, ServerSettings(served_model_names=("tiny", "alias")))
-    async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            yield client
+    async with serve(engine, served_model_names=("tiny", "alias")) as client:
+        yield client

@@ -8,12 +8,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from server.chat_protocol import ChatRequest
-from server.chat_unserved import ChatUnservedFields
-from server.completion_protocol import CompletionRequest
-from server.unserved import UnservedFields
-from tests.contract.asking import OFF, ask
-from tests.contract.fields import BOTH, ELSEWHERE, FIELDS, Field
+from tests.contract.asking import OFF, SCORES, ask
+from tests.contract.field import BOTH, Field
+from tests.contract.fields import FIELDS
 
 CASES = [pytest.param(route, field, id=f"{route}.{field.name}") for field in FIELDS for route in field.routes]
 
@@ -25,27 +22,21 @@ async def test_a_field_does_what_it_says(client: httpx.AsyncClient, route: str, 
     answer = await ask(client, route, body | OFF)
     assert answer.num_drafted == 0
     assert field.proof(answer, plain)
-    drafted = await ask(client, route, body)
-    assert drafted.said == answer.said
     if field.same_as is not None:
         assert answer.choices == (await ask(client, route, field.without | field.same_as)).choices
+    scored = SCORES[route] | body
+    expected = await ask(client, route, scored | OFF)
+    assert [choice.token_ids for choice in expected.choices] == [choice.token_ids for choice in answer.choices]
+    assert all(len(choice.logprobs or ()) >= len(choice.token_ids) for choice in expected.choices)
+    drafted = await ask(client, route, scored)
+    assert drafted.said == expected.said
+    assert (drafted.num_drafted > 0) == field.drafts, "what was not drafted shows nothing"
     if field.streams:
         for more in (OFF, {}):
-            assert (await ask(client, route, body | more, streams=True)).said == answer.said
+            assert (await ask(client, route, scored | more, streams=True)).said == expected.said
 
 
 async def test_the_requests_are_drafted(client: httpx.AsyncClient) -> None:
     for route in BOTH:
         assert (await ask(client, route, {})).num_drafted > 5
         assert (await ask(client, route, {}, streams=True)).num_drafted > 5
-
-
-def test_every_field_has_its_line() -> None:
-    described = {f"{route}.{field.name}" for field in FIELDS for route in field.routes}
-    described |= {f"{route}.{name}" for name in ELSEWHERE for route in BOTH} | set(ELSEWHERE)
-    for route, model_type, unserved in (
-        ("completions", CompletionRequest, [UnservedFields]),
-        ("chat", ChatRequest, [UnservedFields, ChatUnservedFields]),
-    ):
-        served = set(model_type.model_fields) - {name for fields in unserved for name in fields.model_fields}
-        assert {f"{route}.{name}" for name in served} <= described
