@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.contract.field import CHAT, MAX_TOKENS, PROMPT, TOKENIZER, E, Field, Json, is_cut_at, num_top, same_text
+from tests.contract.field import (
+    BEGIN,
+    CHAT,
+    MAX_TOKENS,
+    PROMPT,
+    TOKENIZER,
+    E,
+    Field,
+    Json,
+    is_cut_at,
+    num_top,
+    same_text,
+    spelled_prompt,
+)
 
 _ONLY = (CHAT,)
 _SCORED: Json = {"logprobs": True, "top_logprobs": 1}
@@ -12,7 +25,7 @@ CHAT_FIELDS = [
         "messages",
         "the conversation, which the model's template makes a prompt",
         {"messages": [{"role": "system", "content": "one"}, {"role": "user", "content": "two"}]},
-        lambda a, p: TOKENIZER.decode(a.only.prompt_token_ids or []) == "system: one\nuser: two\nassistant:",
+        lambda a, p: spelled_prompt(a) == "system: one\nuser: two\nassistant:",
         routes=_ONLY,
     ),
     Field(
@@ -60,14 +73,14 @@ CHAT_FIELDS = [
         "add_generation_prompt",
         "whether the prompt ends with the opening of the assistant's turn",
         {"add_generation_prompt": False},
-        lambda a, p: TOKENIZER.decode(a.only.prompt_token_ids or []) == f"user: {PROMPT}\n",
+        lambda a, p: spelled_prompt(a) == f"user: {PROMPT}\n",
         routes=_ONLY,
     ),
     Field(
         "continue_final_message",
         "the last message is gone on with",
         {"continue_final_message": True},
-        lambda a, p: TOKENIZER.decode(a.only.prompt_token_ids or []) == "user: one\nassistant: tw",
+        lambda a, p: spelled_prompt(a) == "user: one\nassistant: tw",
         {"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "tw"}]},
         routes=_ONLY,
     ),
@@ -86,7 +99,14 @@ CHAT_FIELDS = [
         "chat_template_kwargs",
         "variables of the template; one that it does not read is a 400",
         {"chat_template_kwargs": {"opening": "so"}},
-        lambda a, p: TOKENIZER.decode(a.only.prompt_token_ids or []).startswith("so"),
+        lambda a, p: spelled_prompt(a).startswith("so"),
+        routes=_ONLY,
+    ),
+    Field(
+        "add_special_tokens",
+        "whether the begin token stands before what the template writes",
+        {"add_special_tokens": True},
+        lambda a, p: a.only.prompt_token_ids == [BEGIN, *(p.only.prompt_token_ids or ())],
         routes=_ONLY,
     ),
 ]

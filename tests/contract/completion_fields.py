@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.field import (
+    BEGIN,
     COMPLETIONS,
     HOT,
     MAX_TOKENS,
@@ -14,6 +15,7 @@ from tests.contract.field import (
     num_top,
     same,
     same_text,
+    spelled_prompt,
 )
 
 _ONLY = (COMPLETIONS,)
@@ -66,6 +68,21 @@ COMPLETION_FIELDS = [
         {"return_tokens_as_token_ids": True},
         lambda a, p: [entry[0] for entry in a.only.logprobs or ()] == [f"token_id:{t}" for t in a.only.token_ids],
         _SCORED,
+        routes=_ONLY,
+    ),
+    Field(
+        "add_special_tokens",
+        "whether a text begins with the begin token",
+        {"add_special_tokens": False},
+        lambda a, p: p.only.prompt_token_ids == [BEGIN, *(a.only.prompt_token_ids or ())],
+        routes=_ONLY,
+    ),
+    Field(
+        "suffix",
+        "text behind the completion, for models that insert text",
+        {"suffix": " and so on"},
+        lambda a, p: spelled_prompt(a) == f"<|begin|><|fim_prefix|>{PROMPT}<|fim_suffix|> and so on<|fim_middle|>",
+        {"ignore_eos": True},
         routes=_ONLY,
     ),
 ]

@@ -27,9 +27,10 @@ BOTH = (COMPLETIONS, CHAT)
 MAX_TOKENS = 24
 HOT: Json = {"temperature": 1.0}
 
-TOKENIZER = Tokenizer(vocabularies.byte_level(chat_template=TEMPLATE))
+TOKENIZER = Tokenizer(vocabularies.with_begin_and_gap(chat_template=TEMPLATE))
 PROMPT = "the end of the beginning of the end"
-(E,) = TOKENIZER.encode("e")
+(BEGIN,) = TOKENIZER.encode("")
+(E,) = TOKENIZER.encode("e", add_special_tokens=False)
 END = 0
 ALWAYS_END: Json = {"logit_bias": {"0": 100}}
 ALWAYS_E: Json = {"logit_bias": {str(E): 100}}
@@ -91,3 +92,8 @@ def same_text(answer: Answer, plain: Answer) -> bool:
 
 def num_top(answer: Answer, name: str | int) -> set[int]:
     return {len(entry[name] or ()) for entry in answer.only.logprobs or ()}
+
+
+def spelled_prompt(answer: Answer) -> str:
+    """The text that the engine got, special tokens included."""
+    return TOKENIZER.decode(answer.only.prompt_token_ids or [], skip_special_tokens=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tests.contract.chat_fields import CHAT_FIELDS
 from tests.contract.completion_fields import COMPLETION_FIELDS
-from tests.contract.field import BOTH, CHAT, COMPLETIONS
+from tests.contract.field import BOTH, CHAT
 from tests.contract.generation_fields import GENERATION_FIELDS
 
 FIELDS = [*GENERATION_FIELDS, *COMPLETION_FIELDS, *CHAT_FIELDS]
 
 _STREAMING = "server/test_streaming.py"
 _STREAM_OPTIONS = "server/test_stream_options.py"
-_PROMPTS = "server/test_prompts.py"
 _SPECULATION = "server/test_completions.py::test_speculation"
 _PREDICTION = "server/test_prediction.py::test_its_tokens_reach_every_choice"
 _MESSAGES = "server/test_chat_messages.py"
@@ -44,6 +43,10 @@ ELSEWHERE = {
             "chunks are filled up to multiples of 512 bytes",
             f"{_STREAM_OPTIONS}::test_padded_chunks_are_of_one_size_and_say_the_same",
         ),
+        "cache_salt": (
+            "shares the prefix cache with requests of the same salt only",
+            "contract/test_fields.py::test_a_salt_keeps_the_prefix_cache_apart",
+        ),
         "speculation.mode": ("the drafter, or none", _SPECULATION),
         "speculation.num_speculative_tokens": ("the longest draft", _SPECULATION),
         "prediction.type": ("`content`", "server/test_prediction.py::test_what_is_no_prediction_is_refused"),
@@ -51,21 +54,7 @@ ELSEWHERE = {
         "prediction.content.type": ("`text`", _PREDICTION),
         "prediction.content.text": ("the part's text", _PREDICTION),
     },
-    COMPLETIONS: {
-        "add_special_tokens": (
-            "whether a text begins with the begin token",
-            f"{_PROMPTS}::test_special_tokens_of_the_prompt",
-        ),
-        "suffix": (
-            "text behind the completion, for models that insert text",
-            f"{_PROMPTS}::test_a_suffix_makes_a_prompt_with_a_gap",
-        ),
-    },
     CHAT: {
-        "add_special_tokens": (
-            "whether the begin token stands before what the template writes",
-            "server/test_chat.py::test_the_template_writes_the_begin_token_itself",
-        ),
         "messages.role": ("who speaks", f"{_MESSAGES}::test_roles"),
         "messages.content": ("a text, or its parts with a line for each", f"{_MESSAGES}::test_content"),
         "messages.content.type": (
@@ -75,10 +64,10 @@ ELSEWHERE = {
         "messages.content.text": ("the part's text", f"{_MESSAGES}::test_content"),
         "messages.name": ("given to the template", f"{_MESSAGES}::test_roles"),
         "messages.tool_calls": ("calls of the assistant, given to the template", _CALLS),
-        "messages.tool_calls.id": ("its name", _CALLS),
+        "messages.tool_calls.id": ("the call's name, which the tool's answer gives", _CALLS),
         "messages.tool_calls.type": ("`function`", _CALLS),
         "messages.tool_calls.function": ("what is called", _CALLS),
-        "messages.tool_calls.function.name": ("its name", _CALLS),
+        "messages.tool_calls.function.name": ("the function's name", _CALLS),
         "messages.tool_calls.function.arguments": ("an object as JSON in a string", _CALLS),
         "messages.tool_call_id": ("the call that a tool answers", _CALLS),
         "messages.refusal": ("`null`; anything else is refused", f"{_MESSAGES}::test_a_bad_message_is_named"),

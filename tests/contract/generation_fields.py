@@ -167,7 +167,6 @@ GENERATION_FIELDS = [
         lambda a, p: a.only.prompt_token_ids != p.only.prompt_token_ids and len(a.only.prompt_token_ids or ()) == 3,
         {"truncate_prompt_tokens": 3},
     ),
-    Field("cache_salt", "shares the prefix cache with requests of the same salt only", {"cache_salt": "mine"}, same),
     Field(
         "speculation",
         "how the request is drafted; never what it says",

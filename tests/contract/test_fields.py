@@ -40,3 +40,25 @@ async def test_the_requests_are_drafted(client: httpx.AsyncClient) -> None:
     for route in BOTH:
         assert (await ask(client, route, {})).num_drafted > 5
         assert (await ask(client, route, {}, streams=True)).num_drafted > 5
+
+
+@pytest.mark.parametrize("route", BOTH)
+async def test_a_salt_keeps_the_prefix_cache_apart(client: httpx.AsyncClient, route: str) -> None:
+    fresh: set[str | None] = {None, "mine", "yours"}
+    plain = await ask(client, route, OFF)
+    fresh.remove(None)
+    for salt in (None, "mine", "mine", None, "yours", "yours", "mine"):
+        for more in (OFF, {}):
+            answer = await ask(client, route, {"cache_salt": salt, **more})
+            assert answer.said == plain.said
+            assert (answer.usage["prompt_tokens_details"]["cached_tokens"] == 0) == (salt in fresh)
+            fresh.discard(salt)
+
+
+@pytest.mark.parametrize("route", BOTH)
+async def test_options_of_a_stream_change_nothing_else(client: httpx.AsyncClient, route: str) -> None:
+    plain = await ask(client, route, SCORES[route] | OFF)
+    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": True}
+    for more in (OFF, {}):
+        answer = await ask(client, route, {**SCORES[route], **more, "stream_options": options}, streams=True)
+        assert answer.said == plain.said
