@@ -1,4 +1,4 @@
-"""Drafters that no server would want: one that knows the answers, and one that knows nothing."""
+"""Drafters that no server would want: some know the answers, and one knows nothing."""
 
 from __future__ import annotations
 
@@ -69,3 +69,21 @@ class SometimesRightDrafter(Guesser):
         if self._random.random() < self._accuracy:
             return self._target(sequence.token_ids + draft)
         return self._random.randrange(self._vocab_size)
+
+
+class KnowingDrafter(Guesser):
+    """Is told what every request will say, and goes on past any end; wrong with a given chance at every token.
+
+    Attributes:
+        said: the output, by its index.
+    """
+
+    def __init__(self, said: Seq[int] = (), *, accuracy: float = 1.0, seed: int = 0) -> None:
+        self.said = said
+        self._accuracy = accuracy
+        self._random = random.Random(seed)
+
+    def guess(self, sequence: Sequence, draft: list[int]) -> int:
+        index = sequence.num_output_tokens + len(draft)
+        is_right = index < len(self.said) and self._random.random() < self._accuracy
+        return self.said[index] if is_right else 1

@@ -19,14 +19,16 @@ CHAT_TEMPLATE = (
 )
 
 
-def byte_level(*, vocab_size: int = 400, chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedTokenizerFast:
-    """Byte pairs over all 256 bytes; id 0 is the special end token ``<|end|>``."""
+def byte_level(
+    *, vocab_size: int = 400, chat_template: str | None = CHAT_TEMPLATE, more_special_tokens: tuple[str, ...] = ()
+) -> PreTrainedTokenizerFast:
+    """Byte pairs over all 256 bytes; id 0 is the special end token ``<|end|>``, and the others follow."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=["<|end|>"],
+        special_tokens=["<|end|>", *more_special_tokens],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -34,7 +36,21 @@ def byte_level(*, vocab_size: int = 400, chat_template: str | None = CHAT_TEMPLA
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", chat_template=chat_template)
 
 
-def byte_fallback() -> PreTrainedTokenizerFast:
+def with_begin_and_gap(*, chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedTokenizerFast:
+    """As ``byte_level``, with a begin token in front of a prompt and the tokens for text that is to be inserted."""
+    begin = "<|begin|>"
+    made = byte_level(
+        chat_template=chat_template,
+        more_special_tokens=(begin, "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    )
+    made.bos_token = begin
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, made.bos_token_id)]
+    )
+    return made
+
+
+def byte_fallback(*, chat_template: str | None = None) -> PreTrainedTokenizerFast:
     """Words with their space as ``▁``, unknown characters as bytes, a begin token in front: SentencePiece's way."""
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz.,é"]
@@ -48,7 +64,9 @@ def byte_fallback() -> PreTrainedTokenizerFast:
     )
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=chat_template
+    )
 
 
 def word_pieces() -> PreTrainedTokenizerFast:

@@ -11,7 +11,10 @@ Json = dict[str, Any]
 
 @dataclass
 class Choice:
-    """One choice. ``logprobs`` is a list of entries, of completions zipped from their four lists."""
+    """One choice. ``logprobs`` is a list of entries, of completions zipped from their four lists.
+
+    ``pieces`` are the texts in which it came, ``runs`` the numbers of tokens.
+    """
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -20,6 +23,8 @@ class Choice:
     logprobs: list[Any] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[Any] | None = None
+    pieces: list[str] = field(default_factory=list, compare=False)
+    runs: list[int] = field(default_factory=list, compare=False)
 
 
 @dataclass
@@ -31,6 +36,7 @@ class Answer:
     id: str
     model: str
     num_drafted: int
+    num_accepted: int
     seed: int
 
     @property
@@ -77,13 +83,16 @@ def _answer(last: Json, parts: list[Json]) -> Answer:
         last["id"],
         last["model"],
         stats["num_draft_tokens"],
+        stats["num_accepted_draft_tokens"],
         last["metrics"]["seed"],
     )
 
 
 def _add(choice: Choice, said: Json) -> None:
     message = said.get("message") or said.get("delta") or {}
-    choice.text += said.get("text") or message.get("content") or ""
+    choice.pieces.append(said.get("text") or message.get("content") or "")
+    choice.text += choice.pieces[-1]
+    choice.runs.append(len(said.get("token_ids") or []))
     choice.token_ids += said.get("token_ids") or []
     choice.finish_reason = choice.finish_reason or said["finish_reason"]
     choice.stop_reason = choice.stop_reason if choice.stop_reason is not None else said["stop_reason"]

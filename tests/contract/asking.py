@@ -5,9 +5,10 @@ from __future__ import annotations
 import httpx
 
 from tests.contract.answers import Answer, Json, parse_events, streamed, whole
-from tests.contract.fields import COMPLETIONS, MAX_TOKENS, PROMPT
+from tests.contract.field import CHAT, COMPLETIONS, MAX_TOKENS, PROMPT
 
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+PATHS = {COMPLETIONS: "/v1/completions", CHAT: "/v1/chat/completions"}
+SCORES: dict[str, Json] = {COMPLETIONS: {"logprobs": 2}, CHAT: {"logprobs": True, "top_logprobs": 2}}
 OFF: Json = {"speculation": {"mode": "off"}}
 
 

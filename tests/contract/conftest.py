@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractAsyncContextManager
 
 import httpx
 import pytest
 from transformers import PreTrainedModel
 
 from engine.async_engine import AsyncEngine
+from engine.speculation.drafter import Drafter
 from engine.speculation.prediction import PredictionDrafter
 from engine.speculation.suffix import SuffixDrafter
-from server.app import create_app
-from server.settings import ServerSettings
-from tests.contract.fields import TOKENIZER
+from tests.contract.field import TOKENIZER
+from tests.drafters import KnowingDrafter
 from tests.fakes import fake_info
+from tests.server.harness import serve
 from tests.tiny import build_core, one_thread, stable_llama
 
 
@@ -31,11 +33,26 @@ def model(steady: None) -> PreTrainedModel:
 
 @pytest.fixture
 async def client(model: PreTrainedModel) -> AsyncGenerator[httpx.AsyncClient]:
+    """A server that drafts as the real one does."""
     drafter = PredictionDrafter(SuffixDrafter(min_match_length=1, min_survival=0.0))
+    async with _serve_tiny(model, drafter) as client:
+        yield client
+
+
+@pytest.fixture
+def oracle() -> KnowingDrafter:
+    """Drafts for ``foreseen``; a test tells it what will be said."""
+    return KnowingDrafter()
+
+
+@pytest.fixture
+async def foreseen(model: PreTrainedModel, oracle: KnowingDrafter) -> AsyncGenerator[httpx.AsyncClient]:
+    """A server whose drafts are all accepted."""
+    async with _serve_tiny(model, oracle) as client:
+        yield client
+
+
+def _serve_tiny(model: PreTrainedModel, drafter: Drafter) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     info = fake_info(vocab_size=400, max_model_len=128, num_kv_tokens=1020, num_speculative_tokens=6)
     engine = AsyncEngine(build_core(model, drafter=drafter), TOKENIZER, info, max_num_requests=64)
-    app = create_app(engine, ServerSettings(served_model_names=("tiny", "alias")))
-    async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            yield client
+    return serve(engine, served_model_names=("tiny", "alias"))

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from server.chat_unserved import ChatUnservedFields
 from server.unserved import UnservedFields
-from tests.contract.fields import BOTH, CHAT, ELSEWHERE, FIELDS
+from tests.contract.field import BOTH, CHAT
+from tests.contract.fields import ELSEWHERE, FIELDS
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "api.md"
 BEGIN, END = "<!-- made by tests/contract/table.py: begin -->\n", "<!-- end -->\n"
 _HERE = "contract/test_fields.py::test_a_field_does_what_it_says"
-_REFUSED = "server/test_refused_fields.py"
-_REFUSED_IN_CHAT = "server/test_chat_refused_fields.py"
+_UNSERVED = "contract/test_unserved.py::test_an_unserved_field_asks_for_nothing_or_is_refused"
+
+
+class Line(NamedTuple):
+    """A field, the routes that have it, and the test below ``tests/`` that proves what it does."""
+
+    name: str
+    routes: str
+    does: str
+    proof: str
+
+    def __str__(self) -> str:
+        return f"| `{self.name}` | {self.routes} | {self.does} | `{self.proof}` |"
 
 
 def make_table() -> str:
     """Markdown: a line for each field of each route."""
-    lines = ["| field | routes | what it does | proved by `tests/` |", "|---|---|---|---|"]
-    lines += [_line(*row) for row in sorted(_rows())]
-    return "\n".join(lines) + "\n"
+    head = ["| field | routes | what it does | proved by `tests/` |", "|---|---|---|---|"]
+    return "\n".join([*head, *map(str, lines())]) + "\n"
 
 
-def proofs() -> set[str]:
-    """Every test that the table names, by its file and function below ``tests/``."""
-    return {row[3] for row in _rows()}
+def lines() -> list[Line]:
+    """The table's lines by name."""
+    found = [Line(field.name, " ".join(field.routes), field.does, _HERE) for field in FIELDS]
+    for routes, fields in ELSEWHERE.items():
+        found += [Line(name, routes, does, proof) for name, (does, proof) in fields.items()]
+    found += [Line(name, " ".join(BOTH), does, _UNSERVED) for name, does in _unserved(UnservedFields)]
+    found += [Line(name, CHAT, does, _UNSERVED) for name, does in _unserved(ChatUnservedFields)]
+    return sorted(found)
 
 
 def write_table() -> None:
@@ -37,30 +54,12 @@ def write_table() -> None:
     PAGE.write_text(page[:start] + "\n" + make_table() + "\n" + page[end:])
 
 
-def _rows() -> list[tuple[str, str, str, str]]:
-    rows = [(field.name, _both(field.routes), field.does, _HERE) for field in FIELDS]
-    for name, (does, proof) in ELSEWHERE.items():
-        route, _, inner = name.partition(".")
-        rows.append((inner, route, does, proof) if route in BOTH else (name, "both", does, proof))
-    rows += [(name, "both", does, _REFUSED) for name, does in _unserved(UnservedFields)]
-    rows += [(name, CHAT, does, _REFUSED_IN_CHAT) for name, does in _unserved(ChatUnservedFields)]
-    return rows
-
-
 def _unserved(fields: type[BaseModel]) -> list[tuple[str, str]]:
     properties = fields.model_json_schema()["properties"]
     return [
         (name, f"{' or '.join(f'`{json.dumps(value)}`' for value in schema['enum'])}; anything else is refused")
         for name, schema in properties.items()
     ]
-
-
-def _both(routes: tuple[str, ...]) -> str:
-    return "both" if routes == BOTH else " ".join(routes)
-
-
-def _line(name: str, routes: str, does: str, proof: str) -> str:
-    return f"| `{name}` | {routes} | {does} | `{proof}` |"
 
 
 if __name__ == "__main__":

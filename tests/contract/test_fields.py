@@ -8,12 +8,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from server.chat_protocol import ChatRequest
-from server.chat_unserved import ChatUnservedFields
-from server.completion_protocol import CompletionRequest
-from server.unserved import UnservedFields
-from tests.contract.asking import OFF, ask
-from tests.contract.fields import BOTH, ELSEWHERE, FIELDS, Field
+from tests.contract.asking import OFF, SCORES, ask
+from tests.contract.field import BOTH, Field
+from tests.contract.fields import FIELDS
 
 CASES = [pytest.param(route, field, id=f"{route}.{field.name}") for field in FIELDS for route in field.routes]
 
@@ -25,13 +22,18 @@ async def test_a_field_does_what_it_says(client: httpx.AsyncClient, route: str, 
     answer = await ask(client, route, body | OFF)
     assert answer.num_drafted == 0
     assert field.proof(answer, plain)
-    drafted = await ask(client, route, body)
-    assert drafted.said == answer.said
     if field.same_as is not None:
         assert answer.choices == (await ask(client, route, field.without | field.same_as)).choices
+    scored = SCORES[route] | body
+    expected = await ask(client, route, scored | OFF)
+    assert [choice.token_ids for choice in expected.choices] == [choice.token_ids for choice in answer.choices]
+    assert all(len(choice.logprobs or ()) >= len(choice.token_ids) for choice in expected.choices)
+    drafted = await ask(client, route, scored)
+    assert drafted.said == expected.said
+    assert (drafted.num_drafted > 0) == field.drafts, "what was not drafted shows nothing"
     if field.streams:
         for more in (OFF, {}):
-            assert (await ask(client, route, body | more, streams=True)).said == answer.said
+            assert (await ask(client, route, scored | more, streams=True)).said == expected.said
 
 
 async def test_the_requests_are_drafted(client: httpx.AsyncClient) -> None:
@@ -40,12 +42,23 @@ async def test_the_requests_are_drafted(client: httpx.AsyncClient) -> None:
         assert (await ask(client, route, {}, streams=True)).num_drafted > 5
 
 
-def test_every_field_has_its_line() -> None:
-    described = {f"{route}.{field.name}" for field in FIELDS for route in field.routes}
-    described |= {f"{route}.{name}" for name in ELSEWHERE for route in BOTH} | set(ELSEWHERE)
-    for route, model_type, unserved in (
-        ("completions", CompletionRequest, [UnservedFields]),
-        ("chat", ChatRequest, [UnservedFields, ChatUnservedFields]),
-    ):
-        served = set(model_type.model_fields) - {name for fields in unserved for name in fields.model_fields}
-        assert {f"{route}.{name}" for name in served} <= described
+@pytest.mark.parametrize("route", BOTH)
+async def test_a_salt_keeps_the_prefix_cache_apart(client: httpx.AsyncClient, route: str) -> None:
+    fresh: set[str | None] = {None, "mine", "yours"}
+    plain = await ask(client, route, OFF)
+    fresh.remove(None)
+    for salt in (None, "mine", "mine", None, "yours", "yours", "mine"):
+        for more in (OFF, {}):
+            answer = await ask(client, route, {"cache_salt": salt, **more})
+            assert answer.said == plain.said
+            assert (answer.usage["prompt_tokens_details"]["cached_tokens"] == 0) == (salt in fresh)
+            fresh.discard(salt)
+
+
+@pytest.mark.parametrize("route", BOTH)
+async def test_options_of_a_stream_change_nothing_else(client: httpx.AsyncClient, route: str) -> None:
+    plain = await ask(client, route, SCORES[route] | OFF)
+    options = {"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": True}
+    for more in (OFF, {}):
+        answer = await ask(client, route, {**SCORES[route], **more, "stream_options": options}, streams=True)
+        assert answer.said == plain.said

@@ -66,12 +66,22 @@ def test_going_on_with_a_message(client: OpenAI) -> None:
     assert answer["prompt_token_ids"] == prompt
 
 
-def test_bytes_of_the_tokens_make_the_text(client: OpenAI) -> None:
+@pytest.mark.parametrize("body", [OFF, {}], ids=["plain", "drafted"])
+def test_bytes_of_the_tokens_make_the_text(client: OpenAI, body: dict[str, Any]) -> None:
     question = [{"role": "user", "content": "Repeat: 🙂 é 日本 🙂 é 日本"}]
-    choice = chat(client, messages=question, temperature=0, logprobs=True)["choices"][0]
+    fields: dict[str, Any] = {"messages": question, "temperature": 0, "logprobs": True}
+    choice = chat(client, **fields, extra_body=body)["choices"][0]
     entries = choice["logprobs"]["content"]
     spelled = bytes(byte for entry in entries for byte in entry["bytes"])
-    assert spelled.decode("utf-8", "replace").removesuffix("<|im_end|>") == choice["message"]["content"]
+    text = choice["message"]["content"]
+    assert spelled.decode("utf-8", "replace").removesuffix("<|im_end|>") == text
+    assert any(len(bytes(entry["bytes"]).decode("utf-8", "ignore").encode()) < len(entry["bytes"]) for entry in entries)
+    stream = client.chat.completions.create(
+        model=MODEL, max_completion_tokens=32, seed=7, stream=True, extra_body=body, **fields
+    )
+    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
+    assert "".join(pieces) == text
+    assert "\ufffd" not in "".join(pieces[:-1])
 
 
 def test_without_a_limit_an_answer_ends_by_itself_or_with_the_context(client: OpenAI) -> None:

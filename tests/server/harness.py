@@ -1,4 +1,4 @@
-"""The app around a fake engine, and readers for what it answers."""
+"""The app around an engine, mostly a fake one, and readers for what it answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.client import EngineClient
 from server.app import create_app
 from server.settings import ServerSettings
-from tests.fakes import FakeEngine
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ HELLO = [{"role": "user", "content": "ab"}]
 
 
 @asynccontextmanager
-async def serve(engine: FakeEngine, **settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
+async def serve(engine: EngineClient, **settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of the app, in this process and without a socket."""
     app = create_app(engine, ServerSettings(**settings))
     async with app.router.lifespan_context(app):
