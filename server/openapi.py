@@ -73,7 +73,7 @@ def _document(app: FastAPI) -> _Json:
                 content = {"application/json": {"schema": inputs[_BODIES[path]]}}
                 operation["requestBody"] = {"required": True, "content": content}
             if path in _ANSWERS:
-                operation["responses"]["200"]["content"] = _answer(path, outputs)
+                operation["responses"]["200"] = _answer(path, outputs)
     return document
 
 
@@ -93,8 +93,7 @@ def _refusal(schemas: dict[type[BaseModel], _Json]) -> _Json:
 
 def _answer(path: str, schemas: dict[type[BaseModel], _Json]) -> _Json:
     whole, chunk = _ANSWERS[path]
-    events = f"With `stream: true`: events `data: {chunk.__name__}`, at the end `data: [DONE]`."
     return {
-        "application/json": {"schema": schemas[whole]},
-        "text/event-stream": {"schema": {"type": "string", "description": events}},
+        "description": f"The answer. With `stream: true` events `data: {chunk.__name__}`, at the end `data: [DONE]`.",
+        "content": {"application/json": {"schema": schemas[whole]}, "text/event-stream": {}},
     }

@@ -57,6 +57,18 @@ def test_no_request_is_answered_otherwise_than_described(case: Any) -> None:
     case.validate_response(response, checks=CHECKS)
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "prompt"), [("/v1/completions", {"prompt": "ab"}), ("/v1/chat/completions", {"messages": HELLO})]
+)
+def test_an_answer_is_as_described_streamed_or_not(path: str, prompt: dict[str, Any], is_stream: bool) -> None:
+    body = {"model": "fake", "stream": is_stream, **prompt}
+    case = SCHEMA[path]["POST"].Case(body=body, media_type="application/json")
+    response = case.call()
+    assert response.status_code == 200
+    case.validate_response(response, checks=CHECKS)
+
+
 def _give_a_chance(body: Any, *, is_odd: bool) -> None:
     """A model by any other name is only ever a 404, and what no schema says of messages makes most of them a 400."""
     if isinstance(body, dict) and isinstance(body.get("model"), str):
