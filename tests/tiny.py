@@ -163,5 +163,7 @@ def one_thread() -> Iterator[None]:
     """Tiny tensors gain nothing from a second thread, and lose much where it has to wait for a core."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

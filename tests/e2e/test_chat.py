@@ -68,14 +68,15 @@ def test_going_on_with_a_message(client: OpenAI) -> None:
 
 @pytest.mark.parametrize("body", [OFF, {}], ids=["plain", "drafted"])
 def test_bytes_of_the_tokens_make_the_text(client: OpenAI, body: dict[str, Any]) -> None:
-    question = [{"role": "user", "content": "Repeat: 🙂 é 日本 🙂 é 日本"}]
+    question = [{"role": "user", "content": "Continue: 🦊🐙🦊🐙🦊🐙🦊🐙🦊🐙🦊🐙"}]
     fields: dict[str, Any] = {"messages": question, "temperature": 0, "logprobs": True}
     choice = chat(client, **fields, extra_body=body)["choices"][0]
     entries = choice["logprobs"]["content"]
     spelled = bytes(byte for entry in entries for byte in entry["bytes"])
     text = choice["message"]["content"]
     assert spelled.decode("utf-8", "replace").removesuffix("<|im_end|>") == text
-    assert any(len(bytes(entry["bytes"]).decode("utf-8", "ignore").encode()) < len(entry["bytes"]) for entry in entries)
+    assert text.count("🐙") > 5, "of several tokens each"
+    assert len(entries) > 2 * len(text)
     stream = client.chat.completions.create(
         model=MODEL, max_completion_tokens=32, seed=7, stream=True, extra_body=body, **fields
     )
