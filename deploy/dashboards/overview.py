@@ -145,8 +145,8 @@ _LATENCY = Row(
             title="Inter-token latency",
             text=(
                 "Observed once for every token: the time since the output before, divided by the tokens that the "
-                "output brought. An accepted draft of three makes four observations of a quarter of its step, so the mean "
-                "is what a reader of the text feels, with speculation and without it."
+                "output brought. An accepted draft of three makes four observations of a quarter of its step, so the "
+                "mean is what a reader of the text feels, with speculation and without it."
             ),
             unit="s",
             queries=(*_quantiles("inter_token_latency_seconds"), Query(mean("inter_token_latency_seconds"), "mean")),
