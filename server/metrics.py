@@ -26,6 +26,8 @@ REJECTIONS = (
     "queue_full",
     "engine_unavailable",
 )
+# At 0 from the start, so that the first one counts; others appear with their first answer.
+STATUSES = (200, 400, 401, 404, 429, 500, 503)
 
 
 class ServerMetrics:
@@ -60,7 +62,7 @@ class ServerMetrics:
             "reason", REJECTIONS, "rejected_requests", "HTTP requests for a generation refused before it began."
         )
         self._responses = registry.counter_by(
-            "status", (), "http_responses", "HTTP answers by status, those to probes and scrapes left out."
+            "status", STATUSES, "http_responses", "HTTP answers by status, those to probes and scrapes left out."
         )
         registry.gauge("engine_up", "1 while the engine takes requests, 0 once it drains, stops or dies.").set_function(
             lambda: float(is_healthy())

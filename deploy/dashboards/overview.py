@@ -83,10 +83,7 @@ _NOW = Row(
             kind="stat",
             width=3,
             queries=(
-                Query(
-                    f"({rate('http_responses_total', where=_SERVER_FAULTS)} or vector(0)) "
-                    f"/ ({rate('http_responses_total')} > 0)"
-                ),
+                Query(f"{rate('http_responses_total', where=_SERVER_FAULTS)} / ({rate('http_responses_total')} > 0)"),
             ),
             limits=(0.001, 0.01),
             most=1,

@@ -47,7 +47,9 @@ PAIRS = [
 
 @pytest.fixture
 async def page() -> str:
-    async with serve(FakeEngine(Script(tokens_per_step=(2, 1), num_drafted=2, num_cached=1)), metrics_names="vllm") as client:
+    async with serve(
+        FakeEngine(Script(tokens_per_step=(2, 1), num_drafted=2, num_cached=1)), metrics_names="vllm"
+    ) as client:
         await complete(client, max_tokens=5, n=2)
         await client.post("/v1/completions", json={"model": "other", "prompt": "a"})
         return (await client.get("/metrics")).text
