@@ -43,7 +43,7 @@ RUN apt-get update \
     && install --directory --owner draftahead --group draftahead /home/draftahead/.cache
 
 COPY --from=build /opt/draftahead /opt/draftahead
-ENV PATH=/opt/draftahead/bin:$PATH PYTHONDONTWRITEBYTECODE=1 HF_HUB_DISABLE_TELEMETRY=1
+ENV PATH=/opt/draftahead/bin:$PATH HOME=/home/draftahead PYTHONDONTWRITEBYTECODE=1 HF_HUB_DISABLE_TELEMETRY=1
 
 USER 10001:10001
 WORKDIR /home/draftahead
