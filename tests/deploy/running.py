@@ -19,6 +19,8 @@ from tests.deploy.expressions import RULES
 from tests.deploy.tools import ROOT, find_tool
 
 _SECONDS_TO_START = 120
+# Drafts of a model so small may not be worth their time, and then there would be none to see.
+_OPTIONS = ("--draft-length", "fixed", "--metrics-names", "vllm")
 
 _CONFIG = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -32,7 +34,7 @@ scrape_configs:
 @contextmanager
 def running_server(folder: Path) -> Iterator[str]:
     """The address of a server of the model in ``folder``."""
-    words = ["serve", folder, "--port", "0", "--device", "cpu", "--threads", "1", "--metrics-names", "vllm"]
+    words = ["serve", folder, "--port", "0", "--device", "cpu", "--threads", "1", *_OPTIONS]
     command = [sys.executable, "-m", "server", *map(str, words)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         overdue = threading.Timer(_SECONDS_TO_START, process.kill)
