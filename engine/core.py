@@ -13,7 +13,7 @@ from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence, Sched
 from engine.sequence import Sequence
 from engine.speculation.controller import DraftLengthController
 from engine.speculation.drafter import Drafter
-from engine.types import Draft, FinishReason, RequestOutput, StepStats, Verdict
+from engine.types import Draft, DraftCounts, FinishReason, RequestOutput, StepStats, Verdict
 
 
 class Runner(Protocol):
@@ -191,6 +191,13 @@ def _count(sequence: Sequence, draft: Draft, num_confirmed: int, num_accepted: i
     stats.num_drafts += 1
     stats.num_draft_tokens += num_drafted
     stats.num_accepted_tokens += num_accepted
+    if num_confirmed > num_accepted:  # a request may end within its draft, and then there is no token of the target's
+        stats.num_recovered_tokens += num_accepted < num_drafted
+        stats.num_bonus_tokens += num_accepted == num_drafted
+    counts = stats.by_drafter.setdefault(draft.source, DraftCounts())
+    counts.num_drafts += 1
+    counts.num_draft_tokens += num_drafted
+    counts.num_accepted_tokens += num_accepted
     _add_per_position(stats.drafted_per_position, num_drafted)
     _add_per_position(stats.accepted_per_position, num_accepted)
 

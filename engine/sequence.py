@@ -73,6 +73,7 @@ class Sequence:
         self.stats = SpeculationStats(MAX_SPECULATIVE_TOKENS if self._may_grow_drafts else num_speculative_tokens)
         self.num_cached_tokens: int | None = None
         self.num_steps = 0
+        self.scheduled_at: float | None = None
         self.num_preemptions = 0
 
     @property
@@ -162,4 +163,5 @@ class Sequence:
             speculation=self.stats,
             num_accepted_prediction_tokens=self.prediction.num_accepted if self.prediction else 0,
             num_rejected_prediction_tokens=self.prediction.num_rejected if self.prediction else 0,
+            scheduled_at=self.scheduled_at,
         )

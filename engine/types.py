@@ -112,6 +112,7 @@ class RequestMetrics:
         num_steps: those that brought it tokens.
         num_accepted_prediction_tokens: tokens of the client's prediction that the output followed, drafted or not.
         num_rejected_prediction_tokens: the others.
+        scheduled_at: when a step first had room for it, seconds of ``time.monotonic``; None if none ever had.
     """
 
     num_prompt_tokens: int
@@ -122,6 +123,7 @@ class RequestMetrics:
     speculation: SpeculationStats
     num_accepted_prediction_tokens: int = 0
     num_rejected_prediction_tokens: int = 0
+    scheduled_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -153,6 +155,15 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
+class DraftCounts:
+    """Drafts, the tokens proposed in them, and those of the tokens that became output."""
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
+@dataclass(slots=True)
 class StepStats:
     """The account of one step, in plain numbers.
 
@@ -164,6 +175,9 @@ class StepStats:
         num_cached_tokens: of those, the ones found in the prefix cache.
         num_generated_tokens: tokens that became output.
         num_drafts, num_draft_tokens, num_accepted_tokens: as in ``SpeculationStats``, summed over the step.
+        num_recovered_tokens: the target's tokens where a draft missed.
+        num_bonus_tokens: the target's tokens behind drafts of which every token was right.
+        by_drafter: the same drafts by the name of who made them.
         drafted_per_position, accepted_per_position: entry ``j`` counts the tokens at draft position ``j``.
         num_preemptions: sequences put back for want of blocks.
         schedule_seconds, propose_seconds, forward_seconds, verify_seconds, commit_seconds: where the time went.
@@ -179,6 +193,9 @@ class StepStats:
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_recovered_tokens: int = 0
+    num_bonus_tokens: int = 0
+    by_drafter: dict[str, DraftCounts] = field(default_factory=dict)
     drafted_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
     num_preemptions: int = 0

@@ -16,6 +16,7 @@ from server.errors import install_error_handlers
 from server.guard import REQUEST_ID, Guard
 from server.openapi import describe
 from server.reception import open_reception
+from server.response_count import ResponseCount
 from server.settings import ServerSettings
 
 
@@ -48,6 +49,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
     app.include_router(ops.router)
     install_error_handlers(app)
     app.add_middleware(Guard, api_keys=settings.api_keys)
+    app.add_middleware(ResponseCount)
     if settings.allowed_origins:
         # The outermost, so that a page may also read why it was refused.
         app.add_middleware(

@@ -17,7 +17,7 @@ from typing import NoReturn, get_args
 from engine.config import Device, DrafterName, DraftLength, Dtype, EngineConfig, Quantization
 from engine.version import program_version
 from server.cli_bench_arguments import add_bench_arguments, add_steps_arguments
-from server.settings import ServerSettings, UnknownFields
+from server.settings import MetricsNames, ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
 
@@ -88,6 +88,7 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         served_model_names=tuple(arguments.served_model_name),
         unknown_fields=arguments.unknown_fields,
+        metrics_names=arguments.metrics_names,
         api_keys=tuple(arguments.api_key or os.environ.get(_KEYS_VARIABLE, "").split()),
         allowed_origins=tuple(arguments.allowed_origins),
         max_request_bytes=arguments.max_request_size,
@@ -133,6 +134,12 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         default=30,
         metavar="SECONDS",
         help="how long running requests may take to finish once the server is told to stop",
+    )
+    group.add_argument(
+        "--metrics-names",
+        choices=get_args(MetricsNames),
+        default=ServerSettings().metrics_names,
+        help="names under which /metrics gives its values; vllm adds vLLM's to our own",
     )
     group.add_argument("--log-level", choices=_LOG_LEVELS, default="info", help="least grave message to show")
 

@@ -11,7 +11,8 @@ from logging import getLogger
 from engine.client import EngineClient, GenerateRequest, RequestStream
 from engine.types import FinishReason, RequestMetrics, RequestOutput
 from server.errors import GenerationFailed
-from server.metrics import RequestMeter, ServerMetrics
+from server.metrics import ServerMetrics
+from server.request_metrics import RequestMeter
 
 _log = getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Generation:
         async with AsyncExitStack() as closing:
             for request in requests:
                 await asyncio.sleep(0)  # between many choices the others have their turn
-                meter = metrics.start_request(arrived_at)
+                meter = metrics.start_request(arrived_at, max_tokens=request.params.max_tokens)
                 choice = RunningChoice(request.request_id, await engine.submit(request), meter)
                 closing.push_async_callback(choice.aclose)
                 choices.append(choice)

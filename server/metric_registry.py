@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -10,6 +10,8 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "draftahead_"
+
+FamilyFilter = Callable[[Iterable[Metric]], Iterator[Metric]]
 
 
 class MetricRegistry:
@@ -41,9 +43,9 @@ class MetricRegistry:
         """A constant 1 with ``labels``; ``_info`` is added to its name."""
         Info(PREFIX + name, text, ["model_name"], registry=self._registry).labels(self._model_name).info(labels)
 
-    def exposition(self) -> bytes:
-        """The text format 0.0.4 of every metric."""
-        return generate_latest(_WithoutCreated(self._registry))
+    def exposition(self, extend: FamilyFilter | None = None) -> bytes:
+        """The text format 0.0.4 of every metric, or of what ``extend`` makes of them."""
+        return generate_latest(_View(self._registry, extend or iter))
 
 
 class LabelledCounter:
@@ -60,13 +62,17 @@ class LabelledCounter:
         self._family.labels(self._model_name, str(value)).inc(amount)
 
 
-class _WithoutCreated(Collector):
-    """A view of a registry without creation times, which would be a second series beside every counter."""
+class _View(Collector):
+    """A registry without creation times, which would be a second series beside every counter, and then filtered."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, extend: FamilyFilter) -> None:
         self._registry = registry
+        self._extend = extend
 
     def collect(self) -> Iterator[Metric]:
+        return self._extend(self._without_created())
+
+    def _without_created(self) -> Iterator[Metric]:
         for family in self._registry.collect():
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family

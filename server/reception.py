@@ -50,7 +50,13 @@ def open_reception(engine: EngineClient, settings: ServerSettings) -> Reception:
     """The reception of a started engine, with its metrics subscribed to the engine's steps."""
     info, version = engine.info, program_version()
     names = settings.served_model_names or (info.name,)
-    metrics = ServerMetrics(info, model_name=names[0], version=version)
+    metrics = ServerMetrics(
+        info,
+        model_name=names[0],
+        version=version,
+        is_healthy=lambda: engine.is_healthy,
+        has_vllm_names=settings.metrics_names == "vllm",
+    )
     engine.subscribe(metrics.observe_step)
     facts = "\n".join(
         (info.source, str(info.weights_bytes), info.dtype, info.quantization, info.device, info.attention, version)

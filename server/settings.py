@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 _KEY = re.compile(r"[!-~]+")
 
 UnknownFields = Literal["reject", "ignore"]
+MetricsNames = Literal["draftahead", "vllm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class ServerSettings:
         max_prompts_per_request: most prompts in one request.
         max_choices_per_request: most choices in one request, that is prompts times ``n``.
         max_logprobs: most alternatives that a request may have with each token; -1 for the whole vocabulary.
+        metrics_names: ``vllm`` exports every metric by vLLM's name too, where it has one.
 
     Raises:
         ConfigError: a limit out of its range, an empty or doubled name, an unknown word.
@@ -41,8 +43,12 @@ class ServerSettings:
     max_prompts_per_request: int = 1024
     max_choices_per_request: int = 1024
     max_logprobs: int = 20
+    metrics_names: MetricsNames = "draftahead"
 
     def __post_init__(self) -> None:
+        if self.metrics_names not in get_args(MetricsNames):
+            choices = ", ".join(get_args(MetricsNames))
+            raise ConfigError(f"metrics_names must be one of {choices}, not {self.metrics_names!r}")
         if self.unknown_fields not in get_args(UnknownFields):
             choices = ", ".join(get_args(UnknownFields))
             raise ConfigError(f"unknown_fields must be one of {choices}, not {self.unknown_fields!r}")

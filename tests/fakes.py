@@ -18,6 +18,7 @@ from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from engine.predicted_output import PredictedOutput
 from engine.types import (
+    DraftCounts,
     FinishReason,
     ModelInfo,
     RequestMetrics,
@@ -293,6 +294,9 @@ class FakeStream:
                 self._num_drafted,
                 accepted,
             )
+            stats.num_recovered_tokens = int(accepted < self._num_drafted)
+            stats.num_bonus_tokens = int(accepted == self._num_drafted)
+            stats.by_drafter = {"suffix": DraftCounts(1, self._num_drafted, accepted)}
             stats.drafted_per_position = [1] * self._num_drafted
             stats.accepted_per_position = [1] * accepted
         return stats
@@ -311,6 +315,7 @@ class FakeStream:
             speculation=self._stats,
             num_accepted_prediction_tokens=prediction.num_accepted,
             num_rejected_prediction_tokens=prediction.num_rejected,
+            scheduled_at=self.arrival,
         )
 
 

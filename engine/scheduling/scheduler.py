@@ -6,6 +6,7 @@ its length. The scheduler knows neither tensors nor what a drafter will propose.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -181,6 +182,7 @@ class Scheduler:
         # A preempted sequence that comes back finds its own blocks; that is no hit on the prompt.
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = sequence.num_computed_tokens
+            sequence.scheduled_at = time.monotonic()
             batch.num_admitted_tokens += sequence.num_prompt_tokens
             batch.num_cached_tokens += sequence.num_computed_tokens
 

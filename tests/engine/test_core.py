@@ -151,7 +151,29 @@ def check_accounts(sequences: list[Sequence], steps: list[StepStats], outputs: l
     assert sum(s.num_prompt_tokens for s in steps) == sum(m.num_prompt_tokens for m in finals)
     assert sum(s.num_cached_tokens for s in steps) == sum(m.num_cached_tokens for m in finals) > 0
     assert sum(s.num_preemptions for s in steps) == sum(m.num_preemptions for m in finals) > 0
+    num_drafts = sum(s.num_drafts for s in steps)
+    num_behind = sum(s.num_recovered_tokens + s.num_bonus_tokens for s in steps)
+    # Behind each draft comes a token of the target's, but for the drafts within which a request ended.
+    assert num_drafts - len(finals) <= num_behind <= num_drafts
     for s in steps:
+        for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
+            assert sum(getattr(counts, name) for counts in s.by_drafter.values()) == getattr(s, name)
         assert sum(s.drafted_per_position) == s.num_draft_tokens
         assert sum(s.accepted_per_position) == s.num_accepted_tokens
         assert sorted(s.drafted_per_position, reverse=True) == s.drafted_per_position
+
+
+def test_behind_a_draft_comes_a_recovered_or_a_bonus_token() -> None:
+    engine = ScriptedEngine(drafter=SometimesRightDrafter(next_token, VOCAB_SIZE, accuracy=0.7))
+    seen = set()
+    for first in range(1, VOCAB_SIZE):
+        engine.core.add(make_sequence("a", [first], max_tokens=100, num_speculative_tokens=3))
+        while engine.core.has_unfinished:
+            stats = engine.core.step().stats
+            (draft,) = engine.runner.batches[-1][1]
+            is_whole = stats.num_accepted_tokens == len(draft.token_ids)
+            num_behind = stats.num_generated_tokens - stats.num_accepted_tokens
+            expected = (0, num_behind) if is_whole else (num_behind, 0)
+            assert (stats.num_recovered_tokens, stats.num_bonus_tokens) == expected
+            seen.add(expected)
+    assert seen == {(0, 1), (1, 0), (0, 0)}  # the last: it ended within a draft

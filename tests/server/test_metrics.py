@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 
 import httpx
 import pytest
 
 from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, StepStats
-from server.metrics import DURATION_BUCKETS, FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS, PHASES, ServerMetrics
+from server.metric_buckets import DURATION_BUCKETS, FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS
+from server.metrics import ServerMetrics
+from server.step_metrics import PHASES
 from tests.fakes import FakeEngine, Script, fake_info
 from tests.server.harness import complete, post, scrape, serve
 
@@ -34,7 +37,7 @@ def clock() -> _Clock:
 
 @pytest.fixture
 def metrics(clock: _Clock) -> ServerMetrics:
-    return ServerMetrics(fake_info(), model_name="fake", version="1", clock=clock)
+    return ServerMetrics(fake_info(), model_name="fake", version="1", is_healthy=lambda: True, clock=clock)
 
 
 def _value(metrics: ServerMetrics, name: str, labels: str = "") -> float:
@@ -70,6 +73,8 @@ async def test_everything_is_there_and_zero_before_anything_happened(client: htt
         "spec_decode_drafts_total",
         "spec_decode_draft_tokens_total",
         "spec_decode_accepted_tokens_total",
+        "spec_decode_recovered_tokens_total",
+        "spec_decode_bonus_tokens_total",
         "preemptions_total",
         "steps_total",
         "acceptance_rate",
@@ -79,7 +84,16 @@ async def test_everything_is_there_and_zero_before_anything_happened(client: htt
         "kv_cache_usage_ratio",
         "time_to_first_token_seconds_count",
         "inter_token_latency_seconds_count",
+        "step_rows_count",
         "request_duration_seconds_count",
+        "request_queue_seconds_count",
+        "request_inference_seconds_count",
+        "request_prefill_seconds_count",
+        "request_decode_seconds_count",
+        "request_time_per_output_token_seconds_count",
+        "request_max_tokens_count",
+        "request_preemptions_count",
+        "request_computed_prompt_tokens_count",
         "request_prompt_tokens_count",
         "request_generation_tokens_count",
     ]
@@ -122,9 +136,13 @@ async def test_counters_and_requests_reconcile() -> None:
         "prompt_tokens_total": prompt_tokens,
         "request_prompt_tokens_sum": prompt_tokens,
         "cached_prompt_tokens_total": 10,
+        "request_computed_prompt_tokens_sum": prompt_tokens - 10,
         "spec_decode_drafts_total": drafts,
         "spec_decode_draft_tokens_total": drafted,
         "spec_decode_accepted_tokens_total": accepted,
+        "spec_decode_drafts_by_drafter_total{drafter=suffix}": drafts,
+        "spec_decode_draft_tokens_by_drafter_total{drafter=suffix}": drafted,
+        "spec_decode_accepted_tokens_by_drafter_total{drafter=suffix}": accepted,
         "acceptance_rate": accepted / drafted,
         "mean_acceptance_length": 1 + accepted / drafts,
         "request_duration_seconds_count": 10,
@@ -132,6 +150,11 @@ async def test_counters_and_requests_reconcile() -> None:
         "requests_total{finish_reason=stop}": 8,
         "requests_total{finish_reason=length}": 2,
         "requests_total{finish_reason=abort}": 0,
+        "request_queue_seconds_count": 10,
+        "request_inference_seconds_count": 10,
+        "request_prefill_seconds_count": 9,
+        "request_decode_seconds_count": 9,
+        "http_responses_total{status=200}": 5,
     }
     assert {name: samples[f"draftahead_{name}"] for name in expected} == expected
     for kind, total in (("draft", drafted), ("accepted", accepted)):
@@ -216,9 +239,9 @@ def test_tokens_per_second_is_of_the_last_ten_seconds(metrics: ServerMetrics, cl
 
 
 def test_latencies(metrics: ServerMetrics, clock: _Clock) -> None:
-    meter = metrics.start_request(metrics.now())
+    meter = metrics.start_request(metrics.now(), max_tokens=6)
     start = clock.now
-    account = RequestMetrics(7, 0, 6, 3, 0, SpeculationStats(4))
+    account = RequestMetrics(7, 2, 6, 3, 1, SpeculationStats(4), scheduled_at=start + 0.1)
     meter.observe(RequestOutput("r", [1, 2], time=start + 0.5))
     meter.observe(RequestOutput("r", [], time=start + 0.6))
     meter.observe(RequestOutput("r", [3, 4, 5], time=start + 0.8))
@@ -230,7 +253,15 @@ def test_latencies(metrics: ServerMetrics, clock: _Clock) -> None:
     assert _value(metrics, "inter_token_latency_seconds_count") == 4
     assert _value(metrics, "inter_token_latency_seconds_sum") == pytest.approx(0.5)
     assert _value(metrics, "request_duration_seconds_sum") == pytest.approx(1.0)
+    assert _value(metrics, "request_queue_seconds_sum") == pytest.approx(0.1)
+    assert _value(metrics, "request_inference_seconds_sum") == pytest.approx(0.9)
+    assert _value(metrics, "request_prefill_seconds_sum") == pytest.approx(0.4)
+    assert _value(metrics, "request_decode_seconds_sum") == pytest.approx(0.5)
+    assert _value(metrics, "request_time_per_output_token_seconds_sum") == pytest.approx(0.5 / 4)
     assert _value(metrics, "request_prompt_tokens_sum") == 7
+    assert _value(metrics, "request_computed_prompt_tokens_sum") == 5
+    assert _value(metrics, "request_max_tokens_sum") == 6
+    assert _value(metrics, "request_preemptions_sum") == 1
     assert _value(metrics, "request_generation_tokens_sum") == 6
     assert _value(metrics, "requests_total", 'finish_reason="length",') == 1
     assert _value(metrics, "requests_total", 'finish_reason="abort",') == 0
@@ -252,3 +283,37 @@ def test_buckets_hold_the_known_bounds(buckets: tuple[float, ...], known: str) -
 def test_length_buckets_end_at_the_context(metrics: ServerMetrics) -> None:
     bounds = re.findall(r'request_prompt_tokens_bucket{le="([^"]+)"', metrics.exposition().decode())
     assert bounds == ["1.0", "2.0", "5.0", "10.0", "20.0", "50.0", "+Inf"]
+
+
+async def test_answers_are_counted_by_status_and_probes_are_not() -> None:
+    async with serve(FakeEngine(), api_keys=("key",)) as client:
+        assert (await client.get("/v1/models")).status_code == 401
+        with_key = {"authorization": "Bearer key"}
+        assert (await client.get("/v1/models", headers=with_key)).status_code == 200
+        assert (await client.get("/v1/models/other", headers=with_key)).status_code == 404
+        assert (await client.get("/nowhere", headers=with_key)).status_code == 404
+        assert (await client.get("/health")).status_code == 200
+        samples = await scrape(client)
+    answers = {name: value for name, value in samples.items() if "http_responses" in name and value}
+    assert answers == {
+        "draftahead_http_responses_total{status=200}": 1,
+        "draftahead_http_responses_total{status=401}": 1,
+        "draftahead_http_responses_total{status=404}": 2,
+    }
+
+
+async def test_the_engine_is_up_until_it_takes_no_requests() -> None:
+    engine = FakeEngine()
+    async with serve(engine) as client:
+        assert (await scrape(client))["draftahead_engine_up"] == 1
+        engine.is_healthy = False
+        assert (await scrape(client))["draftahead_engine_up"] == 0
+
+
+async def test_memory(client: httpx.AsyncClient) -> None:
+    samples, info = await scrape(client), fake_info()
+    assert samples["draftahead_model_weights_bytes"] == info.weights_bytes
+    assert samples["draftahead_kv_cache_bytes"] == info.kv_cache_bytes
+    assert samples["draftahead_kv_cache_capacity_tokens"] == info.num_kv_tokens
+    assert samples["draftahead_process_resident_memory_bytes"] > 2**20
+    assert samples["draftahead_process_start_time_seconds"] <= time.time()

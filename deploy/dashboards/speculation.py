@@ -1,0 +1,273 @@
+"""The second page: what do drafts bring, from whom, how long are they and why, and what do they cost?"""
+
+from __future__ import annotations
+
+from deploy.dashboards.panel import Dashboard, Panel, Query, Row
+from deploy.dashboards.queries import gauge, mean, rate, ratio
+
+_ACCEPTED, _DRAFTED, _DRAFTS = (f"spec_decode_{what}_total" for what in ("accepted_tokens", "draft_tokens", "drafts"))
+_RECOVERED, _BONUS = "spec_decode_recovered_tokens_total", "spec_decode_bonus_tokens_total"
+_ACCEPTED_AT, _DRAFTED_AT = (f"spec_decode_{what}_tokens_per_position_total" for what in ("accepted", "draft"))
+
+_ACCEPTANCE_RATE = ratio(_ACCEPTED, _DRAFTED)
+_ACCEPTANCE_LENGTH = f"1 + {ratio(_ACCEPTED, _DRAFTS)}"
+_FROM_DRAFTS = ratio(_ACCEPTED, "generation_tokens_total")
+_PER_FORWARD = ratio("generation_tokens_total", "steps_total")
+
+_NOW = Row(
+    "Now",
+    (
+        Panel(
+            title="Acceptance rate",
+            text="Accepted tokens / proposed tokens.",
+            unit="percentunit",
+            kind="stat",
+            width=4,
+            most=1,
+            queries=(Query(_ACCEPTANCE_RATE),),
+        ),
+        Panel(
+            title="Acceptance length",
+            text="1 + accepted tokens / drafts: the tokens that a step with a draft brings its request.",
+            unit="none",
+            kind="stat",
+            width=4,
+            queries=(Query(_ACCEPTANCE_LENGTH),),
+        ),
+        Panel(
+            title="Output from drafts",
+            text="Share of the output that was drafted.",
+            unit="percentunit",
+            kind="stat",
+            width=4,
+            most=1,
+            queries=(Query(_FROM_DRAFTS),),
+        ),
+        Panel(
+            title="Tokens a forward pass",
+            text="Over the whole batch, plain and drafted requests together.",
+            unit="none",
+            kind="stat",
+            width=4,
+            queries=(Query(_PER_FORWARD),),
+        ),
+        Panel(
+            title="Proposed a second",
+            text="Drafted tokens that the target verified.",
+            unit="none",
+            kind="stat",
+            width=4,
+            queries=(Query(rate(_DRAFTED)),),
+        ),
+        Panel(
+            title="Speed-up",
+            text="Measured while serving, against steps that run plain: above 1 speculation pays.",
+            unit="none",
+            kind="stat",
+            width=4,
+            limits=(1, 0.97),
+            queries=(Query(f"min({gauge('speculation_speedup_ratio')})"),),
+        ),
+    ),
+)
+
+_GUESSES = Row(
+    "How good the guesses are",
+    (
+        Panel(
+            title="Acceptance rate",
+            text="Accepted tokens / proposed tokens, by server.",
+            unit="percentunit",
+            most=1,
+            queries=(Query(ratio(_ACCEPTED, _DRAFTED, by="instance, model_name"), "{{instance}} {{model_name}}"),),
+        ),
+        Panel(
+            title="Mean acceptance length",
+            text="Tokens that a step with a draft brings its request, the target's own one included.",
+            unit="none",
+            queries=(
+                Query(f"1 + {ratio(_ACCEPTED, _DRAFTS, by='instance, model_name')}", "{{instance}} {{model_name}}"),
+            ),
+        ),
+        Panel(
+            title="Accepted, of the tokens proposed at a place",
+            text="By place in the draft, from 0. A place counts only if the ones before it were right.",
+            unit="percentunit",
+            most=1,
+            queries=(Query(ratio(_ACCEPTED_AT, _DRAFTED_AT, by="position"), "{{position}}"),),
+        ),
+        Panel(
+            title="Accepted, of all drafts",
+            text="Share of all drafts that were right up to a place and at it, whether or not they were that long.",
+            unit="percentunit",
+            kind="bargauge",
+            most=1,
+            queries=(
+                Query(f"{rate(_ACCEPTED_AT, by='position')} / on() group_left() ({rate(_DRAFTS)} > 0)", "{{position}}"),
+            ),
+        ),
+        Panel(
+            title="Acceptance rate by drafter",
+            text="Who guesses how well. A drafter appears with its first draft.",
+            unit="percentunit",
+            most=1,
+            queries=(
+                Query(
+                    ratio(
+                        "spec_decode_accepted_tokens_by_drafter_total",
+                        "spec_decode_draft_tokens_by_drafter_total",
+                        by="drafter",
+                    ),
+                    "{{drafter}}",
+                ),
+            ),
+        ),
+        Panel(
+            title="Acceptance length by drafter",
+            text="Tokens that a draft of each drafter brings its request, the target's own one included.",
+            unit="none",
+            queries=(
+                Query(
+                    "1 + "
+                    + ratio(
+                        "spec_decode_accepted_tokens_by_drafter_total",
+                        "spec_decode_drafts_by_drafter_total",
+                        by="drafter",
+                    ),
+                    "{{drafter}}",
+                ),
+            ),
+        ),
+    ),
+)
+
+_OUTPUT = Row(
+    "What becomes of them",
+    (
+        Panel(
+            title="Output by origin",
+            text=(
+                "Tokens a second. Accepted: drafted and right. Recovered: the target's token where a draft missed. "
+                "Bonus: its token behind a draft without a miss. Plain: decoded without a draft."
+            ),
+            unit="none",
+            is_stacked=True,
+            queries=(
+                Query(rate(_ACCEPTED), "accepted"),
+                Query(rate(_RECOVERED), "recovered"),
+                Query(rate(_BONUS), "bonus"),
+                Query(
+                    f"{rate('generation_tokens_total')} - {rate(_ACCEPTED)} - {rate(_RECOVERED)} - {rate(_BONUS)}",
+                    "plain",
+                ),
+            ),
+        ),
+        Panel(
+            title="Proposed tokens a second",
+            text="What was accepted and what was dropped.",
+            unit="none",
+            is_stacked=True,
+            queries=(
+                Query(rate(_ACCEPTED), "accepted"),
+                Query(f"{rate(_DRAFTED)} - {rate(_ACCEPTED)}", "rejected"),
+            ),
+        ),
+        Panel(
+            title="Share of the output that was drafted",
+            text="Accepted tokens / output tokens.",
+            unit="percentunit",
+            most=1,
+            queries=(Query(ratio(_ACCEPTED, "generation_tokens_total", by="instance, model_name"), "{{instance}}"),),
+        ),
+        Panel(
+            title="Proposed tokens a second, by drafter",
+            text="Who drafts how much.",
+            unit="none",
+            is_stacked=True,
+            queries=(Query(rate("spec_decode_draft_tokens_by_drafter_total", by="drafter"), "{{drafter}}"),),
+        ),
+    ),
+)
+
+_LENGTHS = Row(
+    "How long drafts are, and why",
+    (
+        Panel(
+            title="Mean draft length",
+            text="Tokens proposed in a draft; steps without a draft are not counted.",
+            unit="none",
+            queries=(Query(ratio(_DRAFTED, _DRAFTS), "tokens"),),
+        ),
+        Panel(
+            title="Drafts that reach a length",
+            text="Share of drafts with a token at each place, from 0: all have one at 0, few have one at the end.",
+            unit="percentunit",
+            kind="bargauge",
+            most=1,
+            queries=(
+                Query(f"{rate(_DRAFTED_AT, by='position')} / on() group_left() ({rate(_DRAFTS)} > 0)", "{{position}}"),
+            ),
+        ),
+        Panel(
+            title="Why a length was chosen",
+            text="Decisions a second, by the reason that limited the draft.",
+            unit="none",
+            is_stacked=True,
+            queries=(Query(rate("draft_length_decisions_total", by="reason"), "{{reason}}"),),
+        ),
+        Panel(
+            title="Measured speed-up",
+            text="Against steps that run plain, by server. Below 1 speculation costs more than it brings.",
+            unit="none",
+            queries=(Query(gauge("speculation_speedup_ratio"), "{{instance}}"),),
+        ),
+    ),
+)
+
+_COSTS = Row(
+    "What a step costs",
+    (
+        Panel(
+            title="Time of a step, by phase",
+            text="Mean seconds a forward pass: schedule, propose (the drafter), forward (the target), verify, commit.",
+            unit="s",
+            is_stacked=True,
+            queries=(
+                Query(
+                    f"{rate('step_seconds_total', by='phase')} / on() group_left() ({rate('steps_total')} > 0)",
+                    "{{phase}}",
+                ),
+            ),
+        ),
+        Panel(
+            title="Busy share, by phase",
+            text="Seconds of steps in a second. All together near 1 is an engine that never waits for work.",
+            unit="percentunit",
+            is_stacked=True,
+            queries=(Query(rate("step_seconds_total", by="phase"), "{{phase}}"),),
+        ),
+        Panel(
+            title="Rows a forward pass",
+            text="Mean rows, and how many of them were drafted.",
+            unit="none",
+            queries=(
+                Query(mean("step_rows"), "rows"),
+                Query(f"{rate(_DRAFTED)} / ({rate('steps_total')} > 0)", "of them drafted"),
+            ),
+        ),
+        Panel(
+            title="Rows a forward pass, all of them",
+            text="How often a pass had how many rows.",
+            unit="none",
+            kind="heatmap",
+            queries=(Query(rate("step_rows_bucket", by="le"), "{{le}}"),),
+        ),
+    ),
+)
+
+SPECULATION = Dashboard(
+    uid="draftahead-speculation",
+    title="Draftahead: speculation",
+    text="What drafts bring, from whom, how long they are and why, and what they cost.",
+    rows=(_NOW, _GUESSES, _OUTPUT, _LENGTHS, _COSTS),
+)
