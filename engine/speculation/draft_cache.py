@@ -43,12 +43,11 @@ class DraftCache:
         self._content: dict[int, bytes] = {}
 
     def num_computed(self, sequence: Sequence) -> int:
-        """Leading confirmed tokens that need not be computed again."""
+        """Leading confirmed tokens that need not be computed again; never the last, whose logits are always wanted."""
         state = self._states.get(sequence.request_id)
         if state is None or state.num_preemptions != sequence.num_preemptions:
             state = self._begin(sequence)
-        start = state.num_computed
-        for drafted, confirmed in zip(state.drafted, sequence.token_ids[start:], strict=False):
+        for drafted, confirmed in zip(state.drafted, sequence.token_ids[state.num_computed : -1], strict=False):
             if drafted != confirmed:
                 break
             state.num_computed += 1
