@@ -100,7 +100,7 @@ class TestRefusals:
         self, capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
     ) -> None:
         tokenizer = vocabularies.byte_level(vocab_size=300)
-        tiny_llama(vocab_size=300).save_pretrained(tmp_path / "other")
+        tiny_llama(vocab_size=304).save_pretrained(tmp_path / "other")
         tokenizer.save_pretrained(tmp_path / "other")
         words = ("serve", str(folder), "--port", "0", "--device", "cpu", "--drafter", "model")
         message = self.refusal(capsys, *words, "--draft-model", str(tmp_path / "other"))

@@ -46,9 +46,9 @@ def refusal(folder: Path, target: LoadedModel, draft: Path) -> str:
     return str(caught.value)
 
 
-def write_draft(folder: Path, tokenizer: vocabularies.PreTrainedTokenizerFast, vocab_size: int | None = None) -> Path:
-    model = truncated(tiny_llama(vocab_size=vocab_size or len(tokenizer)))
-    model.save_pretrained(folder)
+def write_draft(folder: Path, tokenizer: vocabularies.PreTrainedTokenizerFast, *, num_padding: int = 0) -> Path:
+    vocab_size = -(-len(tokenizer) // 8) * 8 + num_padding
+    truncated(tiny_llama(vocab_size=vocab_size)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -63,7 +63,7 @@ def test_an_embedding_padded_otherwise_is_no_other_vocabulary(
     folder: Path, target: LoadedModel, tmp_path: Path
 ) -> None:
     tokenizer = vocabularies.byte_level()
-    draft = write_draft(tmp_path / "padded", tokenizer, vocab_size=len(tokenizer) + 100)
+    draft = write_draft(tmp_path / "padded", tokenizer, num_padding=96)
     assert load_draft_model(config_for(folder, draft), target, nothing).name == "padded"
 
 
@@ -80,7 +80,7 @@ def test_other_tokens_under_the_same_ids(folder: Path, target: LoadedModel, tmp_
     swapped = vocabularies.PreTrainedTokenizerFast(
         tokenizer_object=vocabularies.Tokenizer.from_str(text.replace('"swap":', '"b":')), eos_token="<|end|>"
     )
-    message = refusal(folder, target, write_draft(tmp_path / "swapped", swapped, vocab_size=number))
+    message = refusal(folder, target, write_draft(tmp_path / "swapped", swapped))
     first = min(tokenizer.convert_tokens_to_ids(["a", "b"]))
     theirs, ours = swapped.convert_ids_to_tokens(first), tokenizer.convert_ids_to_tokens(first)
     assert f"2 of {number} common ids are other tokens, such as {first}: {theirs!r}, not {ours!r}" in message
