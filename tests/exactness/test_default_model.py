@@ -111,12 +111,6 @@ def test_drafts_of_a_model_change_nothing(case: Case, draft_folder: Path) -> Non
     assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
 
 
-def test_drafts_from_finished_outputs_change_nothing(case: Case) -> None:
-    answers, totals = case.run(4, num_at_once=4, shared_suffix_tokens=200)
-    assert answers == case.expected
-    assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
-
-
 def test_preemption_changes_nothing(case: Case) -> None:
     # Small blocks, because a request is admitted with room for one more of them.
     small = {"block_size": BLOCK_SIZE, "kv_cache_memory": case.num_bytes(share=0.4), "max_model_len": case.longest}
