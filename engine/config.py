@@ -13,7 +13,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-DrafterName = Literal["none", "suffix"]
+DrafterName = Literal["none", "suffix", "model"]
 DraftLength = Literal["adaptive", "fixed"]
 Quantization = Literal["none", "int8", "int4"]
 
@@ -40,6 +40,9 @@ class EngineConfig:
         max_num_batched_tokens: most rows in one target forward (prefill chunks, decode and verify rows together).
         max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
         drafter: who proposes drafts; ``none`` is plain decoding.
+        draft_model: the model of the drafter ``model``: a folder or name as for ``model``, with the same vocabulary.
+        shared_suffix_tokens: tokens of finished outputs that the drafter ``suffix`` keeps, for requests with the same
+            ``cache_salt``; 0 keeps none.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
         draft_length: ``adaptive`` verifies of each draft what is worth its rows, ``fixed`` all of it.
         num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
@@ -60,6 +63,8 @@ class EngineConfig:
     max_num_batched_tokens: int = 512
     max_num_waiting: int = 1024
     drafter: DrafterName = "suffix"
+    draft_model: str | None = None
+    shared_suffix_tokens: int = 0
     num_speculative_tokens: int = 6
     draft_length: DraftLength = "adaptive"
     num_threads: int | None = None
@@ -77,11 +82,22 @@ class EngineConfig:
         _check_at_least(self, "num_threads", 1)
         _check_at_most(self, "num_threads", len(os.sched_getaffinity(0)))
         _check_at_least(self, "max_num_batched_tokens", self.max_num_seqs)
+        _check_at_least(self, "shared_suffix_tokens", 0)
+        _check_drafter(self)
         if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
             raise ConfigError(
                 f"num_speculative_tokens must lie in 1..{MAX_SPECULATIVE_TOKENS}, "
                 f"not {self.num_speculative_tokens} (drafter 'none' switches speculation off)"
             )
+
+
+def _check_drafter(config: EngineConfig) -> None:
+    if config.drafter == "model" and not config.draft_model:
+        raise ConfigError("drafter is 'model', but no draft_model is named")
+    if config.draft_model and config.drafter != "model":
+        raise ConfigError(f"draft_model is for the drafter 'model', but drafter is {config.drafter!r}")
+    if config.shared_suffix_tokens and config.drafter != "suffix":
+        raise ConfigError(f"shared_suffix_tokens is for the drafter 'suffix', but drafter is {config.drafter!r}")
 
 
 def _check_choices(config: EngineConfig) -> None:

@@ -21,6 +21,7 @@ class SpeculationMode(StrEnum):
     AUTO = "auto"
     OFF = "off"
     SUFFIX = "suffix"
+    MODEL = "model"
 
 
 def mix64(word: int) -> int:

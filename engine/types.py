@@ -215,8 +215,11 @@ class ModelInfo:
         source: the model's own name, whatever clients call it.
         quantization: type in which weights are kept; ``none`` is ``dtype``.
         attention: the attention backend.
-        weights_bytes, kv_cache_bytes: memory taken.
+        weights_bytes: memory that the model takes.
+        kv_cache_bytes: memory that keys and values take, the draft model's among them.
         num_kv_tokens: tokens the KV pool can hold.
+        draft_model: name of the model that drafts; empty for none.
+        draft_weights_bytes: memory that it takes.
     """
 
     name: str
@@ -233,3 +236,5 @@ class ModelInfo:
     drafter: str
     num_speculative_tokens: int
     num_threads: int
+    draft_model: str = ""
+    draft_weights_bytes: int = 0

@@ -197,6 +197,9 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     for field, text in _NUMBERS:
         group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
     group.add_argument(
+        "--draft-model", metavar="NAME", help="a smaller model with the same vocabulary, for --drafter model"
+    )
+    group.add_argument(
         "--threads",
         dest="num_threads",
         type=int,
@@ -228,6 +231,7 @@ _CHOICES = (
     ("draft_length", get_args(DraftLength), "whether to verify of each draft what is worth its time, or all of it"),
 )
 _NUMBERS = (
+    ("shared_suffix_tokens", "tokens of finished outputs kept to draft from, by cache_salt; 0 keeps none"),
     ("num_speculative_tokens", "longest draft of a request that does not say otherwise"),
     ("max_model_len", "longest prompt plus output in tokens (default: the model's own limit)"),
     ("block_size", "tokens in one block of the key-value cache (default: what suits the device)"),

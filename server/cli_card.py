@@ -57,6 +57,8 @@ def _stage_printer(console: Console) -> Callable[[str, float], None]:
 
 def _facts(info: ModelInfo, url: str) -> list[tuple[str, str]]:
     drafter = info.drafter
+    if info.draft_model:
+        drafter = f"{drafter} {info.draft_model} ({_mebibytes(info.draft_weights_bytes)})"
     if info.num_speculative_tokens:
         drafter = f"{drafter}, up to {info.num_speculative_tokens} tokens a draft"
     quantised = "" if info.quantization == "none" else f", {info.quantization}"

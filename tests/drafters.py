@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
+from engine.sampling.draft_sampler import DraftSampler
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
+from engine.speculation.draft_model import DraftLimits, DraftModelDrafter, DraftRunner
 from engine.types import Draft, Verdict
 
 
@@ -87,3 +89,25 @@ class KnowingDrafter(Guesser):
         index = sequence.num_output_tokens + len(draft)
         is_right = index < len(self.said) and self._random.random() < self._accuracy
         return self.said[index] if is_right else 1
+
+
+def draft_model(
+    runner: DraftRunner,
+    *,
+    vocab_size: int,
+    block_size: int = 4,
+    end_token_ids: frozenset[int] = frozenset({0}),
+    looks_at_each: bool = True,
+    **limits: int,
+) -> DraftModelDrafter:
+    """A real one over any runner, with room for all that tests ask for unless told otherwise."""
+    bounds = {
+        "block_size": block_size,
+        "max_num_rows": 512,
+        "max_model_len": 512,
+        "vocab_size": vocab_size,
+        "target_vocab_size": vocab_size,
+    }
+    return DraftModelDrafter(
+        runner, DraftSampler(end_token_ids), DraftLimits(**(bounds | limits)), looks_at_each=looks_at_each
+    )

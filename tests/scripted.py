@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import Any
 
+import torch
+
 from engine.core import EngineCore
+from engine.model.flat_batch import FlatBatch
 from engine.sampling.logits import SamplingRow
 from engine.sampling.logprobs import ScoreRow
 from engine.scheduling.block_manager import NULL_BLOCK, BlockManager
@@ -87,6 +90,44 @@ class ScriptedRunner:
                 wanted += range(start + entry.num_tokens - 1, start + len(rows))
             choices += [token_after(digest) for position in wanted if (digest := context[position]) is not None]
         return choices
+
+    def _slot(self, block_table: list[int], position: int) -> int:
+        block = block_table[position // self._block_size]
+        assert block != NULL_BLOCK
+        return block * self._block_size + position % self._block_size
+
+
+class ScriptedDraftRunner:
+    """A draft model that says what the target says, if it finds in its own slots what it should.
+
+    Attributes:
+        num_rows: rows of each forward, in order.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, num_logits: int = VOCAB_SIZE) -> None:
+        self.num_rows: list[int] = []
+        self._digests: list[int | None] = [None] * (num_blocks * block_size)
+        self._block_size = block_size
+        self._num_logits = num_logits
+
+    def forward_flat(self, flat: FlatBatch, input_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """One-hot logits, ``[num_logit_rows, num_logits]``."""
+        self.num_rows.append(flat.num_rows)
+        token_ids = iter(flat.input_ids if input_ids is None else input_ids.tolist())
+        places = iter(zip(flat.positions, flat.slots, strict=True))
+        choices: list[int] = []
+        for table, num_rows, length in zip(flat.block_tables, flat.row_counts, flat.context_lengths, strict=True):
+            context = [self._digests[self._slot(table, position)] for position in range(length - num_rows)]
+            assert None not in context, "a row reads a slot that was never written"
+            for position in range(length - num_rows, length):
+                slot = self._slot(table, position)
+                assert next(places) == (position, slot)
+                context.append(hash((*context, next(token_ids))))
+                self._digests[slot] = context[-1]
+                choices.append(token_after(context[-1]))
+        logits = torch.zeros(len(flat.logit_rows), self._num_logits)
+        logits[range(len(logits)), [choices[row] for row in flat.logit_rows]] = 20.0
+        return logits
 
     def _slot(self, block_table: list[int], position: int) -> int:
         block = block_table[position // self._block_size]

@@ -36,6 +36,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.verifier import Verifier
+from tests.drafters import draft_model
 
 VOCAB_SIZE = 96
 SHAPE: dict[str, Any] = {
@@ -106,6 +107,8 @@ def build_core(
     model: PreTrainedModel,
     *,
     drafter: Drafter | None = None,
+    draft: PreTrainedModel | None = None,
+    looks_at_each: bool = True,
     attention: AttentionBackend | None = None,
     library: NativeLibrary | None = None,
     wrap: Callable[[ModelRunner], Runner] = lambda runner: runner,
@@ -119,9 +122,42 @@ def build_core(
     """An engine over ``model``, which must have been passed through ``stabilise`` if bits matter.
 
     Args:
-        library: runs what it can of the step; the model must be ``nativise``d and not have been in an engine before.
+        draft: drafts, in the place of ``drafter``.
+        looks_at_each: as in ``DraftModelDrafter``.
+        library: runs what it can of the step; the models must be ``nativise``d and not have been in an engine before.
         wrap: what stands before the runner.
     """
+    runner = _build_runner(model, num_blocks, block_size, attention, library)
+    if draft is not None:
+        drafter = draft_model(
+            wrap(_build_runner(draft, num_blocks, block_size, attention, library)),  # type: ignore[arg-type]
+            vocab_size=model.config.vocab_size,
+            block_size=block_size,
+            end_token_ids=end_token_ids,
+            looks_at_each=looks_at_each,
+            max_num_rows=max_num_batched_tokens,
+        )
+    return EngineCore(
+        scheduler=Scheduler(
+            BlockManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching),
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        ),
+        controller=FixedDraftLength(),
+        drafter=drafter or NullDrafter(),
+        runner=wrap(runner),
+        verifier=Verifier(Sampler(end_token_ids, NativeDraw(library) if library else None)),
+        end_token_ids=end_token_ids,
+    )
+
+
+def _build_runner(
+    model: PreTrainedModel,
+    num_blocks: int,
+    block_size: int,
+    attention: AttentionBackend | None,
+    library: NativeLibrary | None,
+) -> ModelRunner:
     num_layers, num_kv_heads, head_dim = kv_shape(model)
     pool = KVPool(
         num_layers=num_layers,
@@ -138,18 +174,7 @@ def build_core(
     runner = ModelRunner(model, pool, attention or TiledAttention())
     if library is not None:
         record_layers(model, runner, library, max_model_len=128, max_rows=12)
-    return EngineCore(
-        scheduler=Scheduler(
-            BlockManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching),
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-        ),
-        controller=FixedDraftLength(),
-        drafter=drafter or NullDrafter(),
-        runner=wrap(runner),
-        verifier=Verifier(Sampler(end_token_ids, NativeDraw(library) if library else None)),
-        end_token_ids=end_token_ids,
-    )
+    return runner
 
 
 def stable_llama(seed: int = 0, *, vocab_size: int = VOCAB_SIZE, sharpness: float = 0.1) -> PreTrainedModel:

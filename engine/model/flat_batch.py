@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from engine.scheduling.scheduler import ScheduledBatch
+from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.types import Draft
 
 
@@ -89,40 +89,59 @@ class FlatBatch:
         )
 
 
+class Span(NamedTuple):
+    """Rows of one sequence.
+
+    Attributes:
+        token_ids: at consecutive positions, ``start`` the first.
+        logit_rows: those of them whose logits are wanted, ascending; 0 is the first.
+    """
+
+    token_ids: Seq[int]
+    start: int
+    block_table: list[int]
+    logit_rows: Seq[int]
+
+
 def flatten(batch: ScheduledBatch, drafts: Seq[Draft], block_size: int) -> FlatBatch:
     """The scheduled rows of each sequence and its draft behind them."""
+    return lay_out([_span(entry, draft) for entry, draft in zip(batch, drafts, strict=True)], block_size)
+
+
+def lay_out(spans: Seq[Span], block_size: int) -> FlatBatch:
+    """Spans of different sequences, at least one, as one step."""
     input_ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
     logit_rows: list[int] = []
-    row_counts: list[int] = []
-    context_lengths: list[int] = []
-    for entry, draft in zip(batch, drafts, strict=True):
-        sequence = entry.sequence
-        first_row, start = len(input_ids), sequence.num_computed_tokens
-        tokens = sequence.token_ids[start : start + entry.num_tokens]
-        tokens += draft.token_ids
-        input_ids += tokens
-        span = range(start, start + len(tokens))
-        positions += span
-        table = sequence.block_table
-        slots += [table[p // block_size] * block_size + p % block_size for p in span]
-        logit_rows += [first_row + position - start for position in entry.scored_positions]
-        if entry.samples:
-            logit_rows += range(first_row + entry.num_tokens - 1, first_row + len(tokens))
-        row_counts.append(len(tokens))
-        context_lengths.append(start + len(tokens))
-    tables = [entry.sequence.block_table for entry in batch]
+    for token_ids, start, table, wanted in spans:
+        first_row = len(input_ids)
+        input_ids += token_ids
+        reach = range(start, start + len(token_ids))
+        positions += reach
+        slots += [table[p // block_size] * block_size + p % block_size for p in reach]
+        logit_rows += [first_row + row for row in wanted]
+    tables = [span.block_table for span in spans]
     return FlatBatch(
         input_ids=input_ids,
         positions=positions,
         slots=slots,
         logit_rows=logit_rows,
-        row_counts=row_counts,
-        context_lengths=context_lengths,
+        row_counts=[len(span.token_ids) for span in spans],
+        context_lengths=[span.start + len(span.token_ids) for span in spans],
         block_tables=tables,
         table_width=max(map(len, tables)),
     )
+
+
+def _span(entry: ScheduledSequence, draft: Draft) -> Span:
+    sequence = entry.sequence
+    start = sequence.num_computed_tokens
+    token_ids = [*sequence.token_ids[start : start + entry.num_tokens], *draft.token_ids]
+    wanted = [position - start for position in entry.scored_positions]
+    if entry.samples:
+        wanted += range(entry.num_tokens - 1, len(token_ids))
+    return Span(token_ids, start, sequence.block_table, wanted)
 
 
 # One row into the null block, to try a model or an attention with.

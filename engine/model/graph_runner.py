@@ -51,15 +51,21 @@ class CapturedForward:
 
         self._replay = capture(forward)
 
-    def __call__(self, flat: FlatBatch) -> torch.Tensor:
-        """float32 ``[num_logit_rows, vocab_size]``; the next replay of any bucket overwrites them."""
+    def __call__(self, flat: FlatBatch, input_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """float32 ``[num_logit_rows, vocab_size]``; the next replay of any bucket overwrites them.
+
+        Args:
+            input_ids: see ``ModelRunner.forward_flat``.
+        """
         upload_into(self._packed, flat.pad(self._bucket.shape).pack())
+        if input_ids is not None:
+            self._packed[: len(input_ids)] = input_ids  # they come first
         self._replay()
         return self._logits[: len(flat.logit_rows)]
 
 
 class GraphRunner:
-    """``forward`` as ``ModelRunner`` has it; ``capture_forwards`` makes one."""
+    """``forward`` and ``forward_flat`` as ``ModelRunner`` has them; ``capture_forwards`` makes one."""
 
     def __init__(self, runner: ModelRunner, forwards: dict[RowBucket, CapturedForward]) -> None:
         self._runner = runner
@@ -68,11 +74,14 @@ class GraphRunner:
 
     def forward(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> torch.Tensor:
         """As ``ModelRunner.forward``, but the logits may be float32, and live until the next forward only."""
-        flat = self._runner.flatten(batch, drafts)
+        return self.forward_flat(self._runner.flatten(batch, drafts))
+
+    def forward_flat(self, flat: FlatBatch, input_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """As ``forward``, of rows that are laid out already; see ``ModelRunner.forward_flat``."""
         bucket = find_bucket(self._buckets, flat)
         if bucket is None:
-            return self._runner.run(self._runner.send(flat))
-        return self._forwards[bucket](flat)
+            return self._runner.forward_flat(flat, input_ids)
+        return self._forwards[bucket](flat, input_ids)
 
 
 def capture_forwards(

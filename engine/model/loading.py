@@ -209,6 +209,11 @@ def num_bytes(model: PreTrainedModel) -> int:
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
+def vocab_size(loaded: LoadedModel) -> int:
+    """Tokens that the model itself knows; its tokenizer may have fewer."""
+    return int(loaded.model.config.get_text_config().vocab_size)
+
+
 def _weight_files(folder: Path) -> list[Path]:
     if (index := folder / _WEIGHTS_INDEX).is_file():
         return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]

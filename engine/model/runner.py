@@ -46,7 +46,18 @@ class ModelRunner:
         Returns:
             Logits ``[num_logit_rows, vocab_size]`` in the verifier's order, in the model's type.
         """
-        return self.run(self.send(self.flatten(batch, drafts)))
+        return self.forward_flat(self.flatten(batch, drafts))
+
+    def forward_flat(self, flat: FlatBatch, input_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """As ``forward``, of rows that are laid out already.
+
+        Args:
+            input_ids: int64 ``[num_rows]`` on the model's device, in the place of those in ``flat``.
+        """
+        batch = self.send(flat)
+        if input_ids is not None:
+            batch.input_ids.copy_(input_ids)
+        return self.run(batch)
 
     def flatten(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> FlatBatch:
         return flatten(batch, drafts, self._pool.block_size)

@@ -1,7 +1,8 @@
 // Draws tokens: argmax over the tokens that truncation keeps of z + temperature * g(seed, t, token), g being Gumbel noise.
 //
 // The noise is that of engine/sampling/noise.py and the truncation that of engine/sampling/logits.py, in one pass over a
-// row and without sorting it: only the tokens beside the cut are put in order.
+// row and without sorting it: only the tokens beside the cut are put in order. How far the runner-up is behind comes with
+// each token.
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,7 @@ struct Draw {
     int64_t token;  // the result
     uint32_t key_low, key_high;
     float temperature, top_p, min_p;
+    float margin;  // result: the winner's score less the runner-up's, over the temperature
 };
 
 struct Draws {
@@ -173,24 +175,29 @@ private:
 };
 
 // The noisiest of the tokens that are not worse than the last kept one.
-int64_t best_of(const Draw& draw, Token last) {
-    float best = -INFINITY;
-    int64_t token = 0;
+void draw_best(Draw& draw, Token last) {
+    float best = -INFINITY, second = -INFINITY;
+    draw.token = 0;
     const ivec lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int64_t first = 0; first < draw.vocab_size; first += LANES) {
         const vec z = load_logits(draw, first);
         const ivec ids = lanes + static_cast<int32_t>(first);
         const ivec is_kept = (z > last.logit) | ((z == last.logit) & (ids <= static_cast<int32_t>(last.id)));
-        // No noise is above 22.2: what lies further below the best so far need not be looked at.
+        // No noise is above 22.2: what lies further below the best so far need not be looked at. It may be the true
+        // runner-up, but hardly ever one that is close.
         const ivec may_win = is_kept & (z > best - 22.5f * draw.temperature);
         int32_t any = 0;
         for (int lane = 0; lane < LANES; ++lane) any |= may_win[lane];
         if (!any) continue;
         const vec score = z + noise((uvec)ids, draw) * draw.temperature;
-        for (int lane = 0; lane < LANES; ++lane)
-            if (may_win[lane] && score[lane] > best) best = score[lane], token = first + lane;
+        for (int lane = 0; lane < LANES; ++lane) {
+            if (!may_win[lane] || !(score[lane] > second)) continue;
+            const bool wins = score[lane] > best;
+            second = wins ? best : score[lane];
+            if (wins) best = score[lane], draw.token = first + lane;
+        }
     }
-    return token;
+    draw.margin = best > second ? (best - second) / draw.temperature : 0.0f;
 }
 
 int64_t best_logit(const Draw& draw) {
@@ -200,12 +207,13 @@ int64_t best_logit(const Draw& draw) {
     return best;
 }
 
-int64_t token_of(const Draw& draw) {
-    if (draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0) return best_of(draw, {-INFINITY, draw.vocab_size});
-    const int64_t best = best_logit(draw);
-    const float peak = draw.logits[best];
+void draw_token(Draw& draw) {
+    if (draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0) return draw_best(draw, {-INFINITY, draw.vocab_size});
+    draw.token = best_logit(draw);
+    draw.margin = INFINITY;
+    const float peak = draw.logits[draw.token];
     // Beside an infinite one no other counts, and where all are forbidden none does.
-    return std::isfinite(peak) ? best_of(draw, Truncation(draw, peak).last_kept()) : best;
+    if (std::isfinite(peak)) draw_best(draw, Truncation(draw, peak).last_kept());
 }
 
 }  // namespace
@@ -215,7 +223,7 @@ extern "C" {
 void draftahead_draw(const void* arguments) {
     const Draws& draws = *static_cast<const Draws*>(arguments);
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < draws.num_rows; ++i) draws.of[i].token = token_of(draws.of[i]);
+    for (int64_t i = 0; i < draws.num_rows; ++i) draw_token(draws.of[i]);
 }
 
 }  // extern "C"

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +80,30 @@ def adjust(logits: torch.Tensor, rows: Seq[SamplingRow], end_token_ids: frozense
             logits[index].index_fill_(0, _ids(completing, logits), -math.inf)
         if row.output_index < params.min_tokens:
             logits[index].index_fill_(0, _ids(end_token_ids | params.stop_token_ids, logits), -math.inf)
+
+
+def adjusted_copies(
+    logits: torch.Tensor, rows: Mapping[int, SamplingRow], end_token_ids: frozenset[int]
+) -> dict[int, torch.Tensor]:
+    """Steps 1 to 4 on copies, float32 ``[vocab_size]``, of the rows that ask for any, by their place in ``logits``.
+
+    Args:
+        logits: float32 ``[num_rows, vocab_size]``.
+        rows: by their place.
+    """
+    wanted = {i: row for i, row in rows.items() if needs_adjusting(row)}
+    if not wanted:
+        return {}
+    own = logits[upload(list(wanted), logits.device)]
+    adjust(own, list(wanted.values()), end_token_ids)
+    return dict(zip(wanted, own, strict=True))
+
+
+def reads_draft(params: SamplingParams) -> bool:
+    """Whether the adjustments look at which tokens are in the draft before a row, and not only at their number."""
+    return bool(
+        params.repetition_penalty != 1 or params.frequency_penalty or params.presence_penalty or params.bad_words
+    )
 
 
 def needs_adjusting(row: SamplingRow) -> bool:

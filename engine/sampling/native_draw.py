@@ -22,7 +22,7 @@ class _Draw(ctypes.Structure):
         ("logits", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("vocab_size", "top_k", "token")),
         *((name, ctypes.c_uint32) for name in ("key_low", "key_high")),
-        *((name, ctypes.c_float) for name in ("temperature", "top_p", "min_p")),
+        *((name, ctypes.c_float) for name in ("temperature", "top_p", "min_p", "margin")),
     )
 
 
@@ -46,9 +46,21 @@ class NativeDraw:
         Returns:
             int64 ``[len(rows)]``.
         """
+        tokens, _ = self.draw_with_margins(logits, rows)
+        return tokens
+
+    def draw_with_margins(
+        self, logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As ``draw``, and how far each token was ahead.
+
+        Returns:
+            The tokens, and float32 ``[len(rows)]``: the winner's perturbed score less the runner-up's, in units of the
+            temperature; infinite where no other token was left.
+        """
         draws = (_Draw * len(rows))(*(_describe(logits[i], row) for i, row in enumerate(rows)))
         self._draw(_Draws(num_rows=len(rows), of=draws))
-        return torch.tensor([draw.token for draw in draws])
+        return torch.tensor([draw.token for draw in draws]), torch.tensor([draw.margin for draw in draws])
 
 
 def _describe(logits: torch.Tensor, row: SamplingRow) -> _Draw:

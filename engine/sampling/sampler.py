@@ -8,13 +8,12 @@ over the tokens that truncation kept, ``z`` being the adjusted logits: the Gumbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import torch
 
 from engine.model.upload import upload
-from engine.sampling.logits import SamplingRow, adjust, needs_adjusting, truncate
+from engine.sampling.logits import SamplingRow, adjusted_copies, truncate
 from engine.sampling.logprobs import ScoreRow, wanted_logprobs, with_logprobs
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.noise import gumbel_noise
@@ -61,7 +60,7 @@ class Sampler:
                 hot[i] = row
             else:
                 cold[i] = row
-        own = self._adjusted(logits, hot | cold)
+        own = adjusted_copies(logits, hot | cold, self._end_token_ids)
         if len(cold) == len(rows) and not own:
             return logits.argmax(dim=-1)
         tokens = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
@@ -76,15 +75,6 @@ class Sampler:
             tokens[upload(list(known), logits.device)] = upload(token_ids, logits.device)
         return tokens
 
-    def _adjusted(self, logits: torch.Tensor, rows: Mapping[int, SamplingRow]) -> dict[int, torch.Tensor]:
-        """Copies, float32 ``[vocab_size]``, of the rows that ask for adjustments, by their place in ``logits``."""
-        wanted = {i: row for i, row in rows.items() if needs_adjusting(row)}
-        if not wanted:
-            return {}
-        own = logits[upload(list(wanted), logits.device)]
-        adjust(own, list(wanted.values()), self._end_token_ids)
-        return dict(zip(wanted, own, strict=True))
-
 
 def draw_slowly(logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """The tokens of sampled rows, in torch and on any device: the reference.
@@ -92,7 +82,12 @@ def draw_slowly(logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]
     Args:
         logits: for each row float32 ``[vocab_size]``, adjusted.
     """
+    return perturbed_scores(logits, rows).argmax(dim=-1)
+
+
+def perturbed_scores(logits: Seq[torch.Tensor] | torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
+    """What a token is the best of: ``z + T * g``, -inf where truncation cuts off. Arguments as in ``draw_slowly``."""
     kept = torch.stack([truncate(of_row, row.params) for of_row, row in zip(logits, rows, strict=True)])
     noise = gumbel_noise([(row.params.seed, row.output_index) for row in rows], kept.shape[1], kept.device)
     temperatures = upload([row.params.temperature for row in rows], kept.device, torch.float32)
-    return (kept + noise.mul_(temperatures.unsqueeze(1))).argmax(dim=-1)
+    return kept + noise.mul_(temperatures.unsqueeze(1))

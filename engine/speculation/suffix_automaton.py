@@ -6,7 +6,9 @@ SAM-Decoding (arXiv 2411.10666); frequencies as in SuffixDecoding (arXiv 2411.04
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from engine.speculation.guess import Guess
 
 ROOT = 0
 _NO_STATE = -1
@@ -19,8 +21,9 @@ _MAX_COUNT_WALK = 48
 class SuffixAutomaton:
     """All substrings of the tokens so far, each state being a set of substrings with the same occurrences.
 
-    Appending a token takes amortised constant time. ``match_state`` is always the longest suffix of the text that has
-    occurred before, because that is the suffix link of the state of the whole text.
+    Appending a token takes amortised constant time: a text of ``n`` tokens has at most ``2 n`` states and ``3 n``
+    transitions, and those that splitting a state copies are among them. ``match_state`` is always the longest suffix of
+    the text that has occurred before, because that is the suffix link of the state of the whole text.
     """
 
     def __init__(self) -> None:
@@ -55,6 +58,25 @@ class SuffixAutomaton:
             if count > best_count:
                 best_token, best_state, best_count = token, following, count
         return (best_token, best_state, best_count / total) if total else None
+
+    def continuation(self, min_length: int) -> Iterator[Guess]:
+        """Guess after guess, each the most frequent token behind the longest suffix of text and guesses seen before.
+
+        Args:
+            min_length: there is no guess behind a shorter suffix; at least 1.
+        """
+        state = self.match_state
+        length = self._length[state]
+        while length >= min_length:
+            following = self.most_frequent(state)
+            if following is None:
+                # The match has run into the end of the text; a shorter suffix of it may go on elsewhere.
+                state = self.link(state)
+                length = self._length[state]
+                continue
+            token, state, probability = following
+            yield Guess(token, probability, length)
+            length += 1
 
     def extend(self, tokens: Iterable[int]) -> None:
         for token in tokens:

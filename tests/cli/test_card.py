@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,11 @@ class TestCard:
         shown = capsys.readouterr().out
         for fact in ("it's [bold]", "bfloat16", "256 MiB", "2,048 MiB for 93,184 tokens", "up to 6 tokens", "8,192"):
             assert fact in shown
+
+    def test_a_draft_model_is_named_with_its_size(self, capsys: pytest.CaptureFixture[str]) -> None:
+        info = replace(self.INFO, drafter="model", draft_model="small", draft_weights_bytes=9 << 20)
+        print_card(info, "http://127.0.0.1:8000")
+        assert "model small (9 MiB), up to 6 tokens a draft" in capsys.readouterr().out
 
     def test_the_command_survives_the_shell(self, capsys: pytest.CaptureFixture[str]) -> None:
         print_card(self.INFO, "http://127.0.0.1:8000")

@@ -11,6 +11,8 @@ import pytest
 
 from server import cli
 from server.cli import main
+from tests import vocabularies
+from tests.tiny import tiny_llama
 
 
 class TestRefusals:
@@ -46,6 +48,10 @@ class TestRefusals:
             ("serve --port 0 /no/such/folder", "no model at /no/such/folder"),
             ("serve --host a..b", "cannot listen on a..b port 8000"),
             ("serve --host 203.0.113.7", "cannot listen on 203.0.113.7 port 8000"),
+            ("serve --drafter model", "drafter is 'model', but no draft_model is named"),
+            ("serve --draft-model m", "draft_model is for the drafter 'model', but drafter is 'suffix'"),
+            ("serve --drafter none --shared-suffix-tokens 9", "shared_suffix_tokens is for the drafter 'suffix'"),
+            ("serve --shared-suffix-tokens -1", "shared_suffix_tokens must be at least 0, not -1"),
             ("steps --rows 1 0", "rows must be at least 1, not 0"),
             ("steps --steps 0", "steps must be at least 1, not 0"),
             ("steps --temperature -1", "temperature must lie between 0 and 2, not -1.0"),
@@ -89,6 +95,23 @@ class TestRefusals:
     def test_a_key_value_cache_that_is_too_small(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         words = ("serve", str(folder), "--port", "0", "--kv-cache-memory", "1K", "--device", "cpu")
         assert "kv_cache_memory is 1 MiB, but one request of 512 tokens needs" in self.refusal(capsys, *words)
+
+    def test_a_draft_model_with_another_vocabulary(
+        self, capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
+    ) -> None:
+        tokenizer = vocabularies.byte_level(vocab_size=300)
+        tiny_llama(vocab_size=304).save_pretrained(tmp_path / "other")
+        tokenizer.save_pretrained(tmp_path / "other")
+        words = ("serve", str(folder), "--port", "0", "--device", "cpu", "--drafter", "model")
+        message = self.refusal(capsys, *words, "--draft-model", str(tmp_path / "other"))
+        assert message.startswith(
+            "the draft model other has another vocabulary than the model small, so it cannot draft for it: "
+            f"300 tokens, not {len(vocabularies.byte_level())}"
+        )
+
+    def test_a_draft_model_that_is_not_there(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        words = ("serve", str(folder), "--port", "0", "--device", "cpu", "--drafter", "model")
+        assert "no model at /no/draft" in self.refusal(capsys, *words, "--draft-model", "/no/draft")
 
 
 def test_work_in_a_passing_thread_gives_its_result_or_its_error() -> None:

@@ -6,6 +6,8 @@ compared with transformers' own generation.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +16,7 @@ from transformers.models.llama import modeling_llama
 from engine.model.loading import load_model
 from engine.model.native_rotary import NativeRotary
 from engine.params import SamplingParams
+from tests.draft_pairs import truncated
 from tests.exactness.conftest import Answer, RealModel, Size, Totals, run
 
 DRAFT_LENGTHS = (1, 4, 8)
@@ -88,6 +91,22 @@ def case(request: pytest.FixtureRequest, real_model: RealModel, size: Size) -> C
 @pytest.mark.parametrize("draft_length", DRAFT_LENGTHS)
 def test_suffix_drafts_change_nothing(case: Case, draft_length: int, num_at_once: int) -> None:
     answers, totals = case.run(draft_length, num_at_once=num_at_once)
+    assert answers == case.expected
+    assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
+
+
+@pytest.fixture(scope="module")
+def draft_folder(real_model: RealModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default model without its last eight layers: a poor draft model, but one of the right family."""
+    folder = tmp_path_factory.mktemp("draft")
+    whole = load_model(real_model.config, lambda stage, fraction: None)
+    truncated(whole.model, num_layers=22).save_pretrained(folder)
+    whole.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_drafts_of_a_model_change_nothing(case: Case, draft_folder: Path) -> None:
+    answers, totals = case.run(4, num_at_once=16, drafter="model", draft_model=str(draft_folder))
     assert answers == case.expected
     assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
 

@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
-from engine.types import RequestOutput
-from tests.drafters import RandomDrafter, SometimesRightDrafter
-from tests.scripted import VOCAB_SIZE, ScriptedEngine, continue_plainly, digests_of, next_token
+from engine.speculation.drafter import Drafter
+from engine.types import Draft, RequestOutput
+from tests.drafters import RandomDrafter, SometimesRightDrafter, draft_model
+from tests.scripted import VOCAB_SIZE, ScriptedDraftRunner, ScriptedEngine, continue_plainly, digests_of, next_token
 from tests.sequences import make_sequence, run, tokens_of
 
 LONGEST_PROMPT, LONGEST_OUTPUT = 24, 16
@@ -47,14 +48,18 @@ class EngineMachine(RuleBasedStateMachine):
         caching=st.booleans(),
     )
     def build(self, spare_blocks: int, budget: int, accuracy: float, caching: bool) -> None:
+        num_blocks = FEWEST_BLOCKS + spare_blocks
         self.engine = ScriptedEngine(
-            drafter=SometimesRightDrafter(next_token, VOCAB_SIZE, accuracy=accuracy),
-            num_blocks=FEWEST_BLOCKS + spare_blocks,
+            drafter=self.make_drafter(accuracy, num_blocks, budget),
+            num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
             max_num_seqs=4,
             max_num_batched_tokens=budget,
             enable_prefix_caching=caching,
         )
+
+    def make_drafter(self, accuracy: float, num_blocks: int, budget: int) -> Drafter:
+        return SometimesRightDrafter(next_token, VOCAB_SIZE, accuracy=accuracy)
 
     @rule(
         prompt=prompts,
@@ -146,8 +151,41 @@ def check_cache(engine: ScriptedEngine, sequence: Sequence) -> None:
     assert engine.runner.read(blocks, len(true)) == true
 
 
+class AlwaysRight:
+    """Asserts that a drafter is."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.observe, self.release = drafter.observe, drafter.release
+
+    def propose(self, batch: ScheduledBatch) -> list[Draft]:
+        drafts = self._drafter.propose(batch)
+        for entry, draft in zip(batch, drafts, strict=True):
+            text = list(entry.sequence.token_ids)
+            for token_id in draft.token_ids:
+                assert token_id == next_token(text)
+                text.append(token_id)
+        return drafts
+
+
+class DraftModelMachine(EngineMachine):
+    """A draft model that is the target: whatever has happened, it finds what it should, so that it is always right."""
+
+    def make_drafter(self, accuracy: float, num_blocks: int, budget: int) -> Drafter:
+        drafter = draft_model(
+            ScriptedDraftRunner(num_blocks, BLOCK_SIZE),
+            vocab_size=VOCAB_SIZE,
+            block_size=BLOCK_SIZE,
+            max_num_rows=budget,
+            looks_at_each=accuracy < 0.5,
+        )
+        return AlwaysRight(drafter)
+
+
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestDraftModelMachine = DraftModelMachine.TestCase
+TestDraftModelMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize("length", [1, 8])

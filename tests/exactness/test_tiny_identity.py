@@ -21,6 +21,7 @@ from engine.model.row_stable import stabilise
 from engine.native.functions import NativeLibrary
 from engine.sequence import Sequence
 from engine.speculation.drafter import Drafter, NullDrafter
+from engine.speculation.shared_suffix import SharedSuffixIndex
 from engine.speculation.suffix import SuffixDrafter
 from engine.types import RequestOutput, SpeculationStats
 from tests.drafters import RandomDrafter, ReplayDrafter
@@ -69,7 +70,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     },
 }
 SHARED = [8, 9, 10, 11, 12, 13, 14, 15] * 2
-DRAFTERS = ["suffix", "random", "oracle"]
+DRAFTERS = ["suffix", "shared", "random", "oracle"]
 LENGTHS = [1, 4, 8]
 
 Answer = tuple[object, ...]
@@ -127,9 +128,20 @@ def make_drafter(kind: str, plain: dict[str, Answer]) -> Drafter:
             return NullDrafter()
         case "suffix":
             return SuffixDrafter(min_match_length=1, min_survival=0.0)
+        case "shared":
+            return SuffixDrafter(min_match_length=1, min_survival=0.0, shared=full_of(plain))
         case "random":
             return RandomDrafter(VOCAB_SIZE)
     return ReplayDrafter({name: list(answer[0]) for name, answer in plain.items()})  # type: ignore[call-overload]
+
+
+def full_of(plain: dict[str, Answer]) -> SharedSuffixIndex:
+    """Half of each answer, as if half of the requests had been here before."""
+    shared = SharedSuffixIndex(10_000)
+    for answer in plain.values():
+        tokens = list(answer[0])  # type: ignore[call-overload]
+        shared.add("", tokens[: len(tokens) // 2 + 1])
+    return shared
 
 
 def total(sequences: list[Sequence]) -> SpeculationStats:
@@ -146,7 +158,7 @@ def check_teeth(kind: str, length: int, stats: SpeculationStats) -> None:
     num_rejected = stats.num_draft_tokens - stats.num_accepted_tokens
     if kind == "none":
         assert stats.num_drafts == 0
-    elif kind == "suffix":
+    elif kind in ("suffix", "shared"):
         assert stats.num_accepted_tokens > 10
         assert num_rejected > 10
     elif kind == "random":
@@ -189,14 +201,14 @@ def test_with_fifteen_neighbours(model: PreTrainedModel, plain: dict[str, Answer
     check_teeth(kind, length, total(sequences))
 
 
-@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("random", 8), ("oracle", 4)])
+@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("shared", 8), ("random", 8), ("oracle", 4)])
 def test_with_chunked_prefill(model: PreTrainedModel, plain: dict[str, Answer], kind: str, length: int) -> None:
     core = build_core(model, drafter=make_drafter(kind, plain), max_num_seqs=7, max_num_batched_tokens=7)
     answers, _ = answer_all(core, length)
     assert answers == plain
 
 
-@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("random", 8), ("oracle", 4)])
+@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("shared", 8), ("random", 8), ("oracle", 4)])
 @pytest.mark.parametrize("caching", [True, False])
 def test_with_preemption(
     model: PreTrainedModel, plain: dict[str, Answer], kind: str, length: int, caching: bool
@@ -213,7 +225,7 @@ def test_with_preemption(
     assert sum(sequence.num_preemptions for sequence in sequences) > 0
 
 
-@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("random", 8), ("oracle", 4)])
+@pytest.mark.parametrize(("kind", "length"), [("none", 0), ("suffix", 8), ("shared", 8), ("random", 8), ("oracle", 4)])
 def test_with_prefix_cache_hits(model: PreTrainedModel, plain: dict[str, Answer], kind: str, length: int) -> None:
     """In an engine that has answered it all before, and drafted wrongly while it did."""
     core = build_core(model, drafter=make_drafter(kind, plain))

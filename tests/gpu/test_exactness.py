@@ -21,6 +21,7 @@ from engine.core import EngineCore
 from engine.model.cuda_attention import VarlenAttention
 from engine.model.row_buckets import RowBucket
 from engine.model.tiled_attention import TiledAttention
+from tests.draft_pairs import truncated
 from tests.exactness.test_tiny_identity import (
     DRAFTERS,
     LENGTHS,
@@ -76,6 +77,15 @@ def test_whole_answers_in_one_bucket_with_chunked_prefill(
     drafter = make_drafter("oracle", answers_in_one_bucket)
     answers, _ = answer_all(in_one_bucket(drafter=drafter, max_num_batched_tokens=20), 8)
     assert answers == answers_in_one_bucket
+
+
+def test_whole_answers_in_one_bucket_with_a_draft_model(
+    model: PreTrainedModel, in_one_bucket: MakeCore, answers_in_one_bucket: dict[str, Answer]
+) -> None:
+    draft = truncated(tiny_llama()).to(model.device, model.dtype)
+    answers, sequences = answer_all(in_one_bucket(draft=draft, looks_at_each=False), 4)
+    assert answers == answers_in_one_bucket
+    assert total(sequences).num_accepted_tokens > 0
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from transformers import PreTrainedModel
 from engine.core import EngineCore
 from engine.model.cuda_attention import VarlenAttention
 from engine.model.tiled_attention import TiledAttention
+from engine.sampling.logits import reads_draft
+from tests.draft_pairs import truncated
 from tests.drafters import RandomDrafter
 from tests.exactness.test_tiny_identity import REQUESTS, answer_all, request_for
 from tests.gpu.engines import USUAL_BUCKETS, cuda_core
@@ -65,6 +67,26 @@ def test_one_copy_a_step(kind: str, model: PreTrainedModel, varlen: VarlenAttent
         core.step()
         most = max(most, copies.num_copies)
     assert most == 1
+
+
+def test_one_more_for_all_tokens_of_a_draft_model(
+    model: PreTrainedModel, varlen: VarlenAttention, copies: CopyCounter
+) -> None:
+    """Of requests that do not penalise what the draft holds."""
+    draft = truncated(tiny_llama()).to(model.device, model.dtype)
+    core = cuda_core(model, varlen, buckets=USUAL_BUCKETS, draft=draft, looks_at_each=False)
+    answer_all(core, 4)
+    for name in REQUESTS:
+        sequence = request_for(name, 4)
+        if not reads_draft(sequence.params):
+            core.add(sequence)
+    torch.cuda.set_sync_debug_mode("error")
+    most = 0
+    while core.has_unfinished:
+        copies.num_copies = 0
+        core.step()
+        most = max(most, copies.num_copies)
+    assert most == 2
 
 
 def test_the_test_has_teeth(device: torch.device) -> None:

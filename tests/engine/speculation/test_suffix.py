@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
+from engine.speculation.shared_suffix import SharedSuffixIndex
 from engine.speculation.suffix import SuffixDrafter
-from engine.types import Draft
+from engine.types import Draft, FinishReason
 from tests.sequences import make_sequence
 
 
@@ -83,3 +86,65 @@ def test_one_draft_an_entry_in_the_order_of_the_batch() -> None:
         [ScheduledSequence(s, 1, max_draft_length=n) for s, n in zip(sequences, (1, 8, 1), strict=True)]
     )
     assert [draft.token_ids for draft in SuffixDrafter().propose(batch)] == [(3,), (), (6,)]
+
+
+def finish(drafter: SuffixDrafter, sequence: Sequence, output: list[int], reason: FinishReason) -> None:
+    for token in output:
+        sequence.append(token, frozenset())
+    sequence.finish(reason)
+    drafter.release(sequence)
+
+
+def with_output(
+    output: list[int], *, salt: str = "", length: int = 4, reason: FinishReason = FinishReason.STOP
+) -> SuffixDrafter:
+    """A drafter that has seen a request end."""
+    drafter = SuffixDrafter(shared=SharedSuffixIndex(1000))
+    sequence = make_sequence("old", [70, 71, 72, 73], num_speculative_tokens=length, cache_salt=salt, max_tokens=50)
+    finish(drafter, sequence, output, reason)
+    return drafter
+
+
+class TestSharedOutputs:
+    TEXT: ClassVar = [30, 31, 32, 33, 34, 35]
+
+    def test_they_draft_where_the_own_text_has_nothing(self) -> None:
+        draft = draft_for(with_output(self.TEXT), make_sequence("a", [9, 30, 31, 32]), 2)
+        assert draft == Draft((33, 34), (1.0, 1.0), "shared_suffix")
+
+    def test_the_prompt_of_the_old_request_is_no_part_of_them(self) -> None:
+        assert draft_for(with_output(self.TEXT), make_sequence("a", [70, 71, 72])).token_ids == ()
+
+    @pytest.mark.parametrize(
+        ("own", "source"),
+        [
+            ([31, 32, 8, 30, 31, 32], "shared_suffix"),  # two tokens of context against three
+            ([9, 30, 31, 32, 8, 8, 8, 9, 30, 31, 32], "suffix"),  # four tokens against three
+            ([5, 30, 31, 32, 8, 30, 31, 32, 7, 30, 31, 32], "shared_suffix"),  # a half chance against a whole one
+        ],
+    )
+    def test_whoever_is_expected_to_be_right_longer_drafts(self, own: list[int], source: str) -> None:
+        draft = draft_for(with_output(self.TEXT), make_sequence("a", own), 3)
+        assert draft.source == source
+        assert draft.token_ids
+
+    def test_only_the_same_salt_sees_them(self) -> None:
+        drafter = with_output(self.TEXT, salt="one")
+        prompt = [9, 30, 31, 32]
+        assert draft_for(drafter, make_sequence("a", prompt, cache_salt="two")).token_ids == ()
+        assert draft_for(drafter, make_sequence("b", prompt)).token_ids == ()
+        assert draft_for(drafter, make_sequence("c", prompt, cache_salt="one"), 1).token_ids == (33,)
+
+    @pytest.mark.parametrize(
+        ("length", "reason"),
+        [(0, FinishReason.STOP), (4, FinishReason.ABORT), (4, FinishReason.ERROR)],
+    )
+    def test_what_was_not_to_be_drafted_or_did_not_end_leaves_nothing(self, length: int, reason: FinishReason) -> None:
+        drafter = with_output(self.TEXT, length=length, reason=reason)
+        assert draft_for(drafter, make_sequence("a", [9, 30, 31, 32])).token_ids == ()
+
+
+def test_a_long_prompt_is_indexed_over_several_steps() -> None:
+    drafter = SuffixDrafter()
+    sequence = make_sequence("a", [1, 2, 3, 4] * 2500)
+    assert [len(draft_for(drafter, sequence, 4).token_ids) for _ in range(4)] == [0, 0, 4, 4]
