@@ -89,8 +89,9 @@ class Admission:
             )
 
     def _check_drafter(self, mode: SpeculationMode) -> None:
-        if mode not in (SpeculationMode.AUTO, SpeculationMode.OFF, self._info.drafter):
+        if mode not in (SpeculationMode.AUTO, SpeculationMode.OFF, *self._info.drafters):
+            available = " and ".join(map(repr, self._info.drafters)) or "none"
             raise InvalidRequest(
-                f"speculation.mode {mode.value!r} is not available: this server's drafter is {self._info.drafter!r}",
+                f"speculation.mode {mode.value!r} is not available: this server can draft by {available}",
                 param="speculation.mode",
             )

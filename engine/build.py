@@ -15,12 +15,15 @@ from engine.model.pool_size import ModelToRun, choose_num_blocks
 from engine.model.running import RunningModel, make_exact, open_library, run_model
 from engine.model.step_profile import profile_steps
 from engine.model.thread_count import choose_num_threads
+from engine.params import SpeculationMode
 from engine.sampling.draft_sampler import DraftSampler
 from engine.sampling.native_draw import NativeDraw
 from engine.sampling.sampler import Sampler
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
+from engine.speculation.auto import AutoDrafter, Source
 from engine.speculation.controller import DraftLengthController, FixedDraftLength
+from engine.speculation.draft_gate import DraftGate
 from engine.speculation.draft_model import DraftLimits, DraftModelDrafter
 from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.goodput import GoodputController
@@ -28,6 +31,8 @@ from engine.speculation.prediction import PredictionDrafter
 from engine.speculation.shared_suffix import SharedSuffixIndex
 from engine.speculation.step_times import StepTimes
 from engine.speculation.suffix import SuffixDrafter
+from engine.speculation.survival import Survival
+from engine.speculation.trace import NO_RECORDER, TraceFile
 from engine.speculation.verifier import Verifier
 from engine.types import ModelInfo, Progress
 
@@ -63,17 +68,19 @@ def build_engine(
     if library is not None and config.num_threads is None:
         choose_num_threads(target.eager.forward_nothing, torch.get_num_threads())
     native = NativeDraw(library) if library else None
+    times, survival = _build_times(config, target), Survival()
     core = EngineCore(
         scheduler=Scheduler(
             BlockManager(num_blocks, target.pool.block_size, enable_prefix_caching=config.enable_prefix_caching),
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         ),
-        controller=_build_controller(config, target),
-        drafter=PredictionDrafter(drafter or _build_drafter(config, running, native)),
+        controller=_build_controller(config, times, survival),
+        drafter=_build_drafter(config, _sources(config, running, native, times, drafter), survival),
         runner=target.runner,
         verifier=Verifier(Sampler(loaded.eos_token_ids, native)),
         end_token_ids=loaded.eos_token_ids,
+        recorder=TraceFile(config.trace) if config.trace else NO_RECORDER,
     )
     return core, _describe(config, name, running)
 
@@ -84,29 +91,47 @@ def _models_to_run(
     """The target, and behind it the draft model if there is to be one."""
     longest_draft = config.num_speculative_tokens if config.drafter != "none" else 0
     models = [ModelToRun(loaded, loaded.max_model_len, longest_draft)]
-    if config.drafter == "model" and not has_drafter:
+    if config.draft_model and not has_drafter:
         # It usually computes one row a sequence, and two after a draft that was right to its end.
         models.append(ModelToRun(load_draft_model(config, loaded, progress), loaded.max_model_len, longest_draft=1))
     return models
 
 
-def _build_controller(config: EngineConfig, target: RunningModel) -> DraftLengthController:
+def _build_times(config: EngineConfig, target: RunningModel) -> StepTimes:
+    """On CUDA a captured step takes another time than the profiled one, so the times are learnt as steps run."""
+    is_timed = config.draft_length == "adaptive" and config.drafter != "none" and target.loaded.device.type == "cpu"
+    return StepTimes(profile_steps(target.eager) if is_timed else None)
+
+
+def _build_controller(config: EngineConfig, times: StepTimes, survival: Survival) -> DraftLengthController:
     if config.draft_length == "fixed" or config.drafter == "none":
         return FixedDraftLength()
-    # On CUDA a captured step takes another time than this one, so the times are learnt as steps run.
-    is_timed = target.loaded.device.type == "cpu"
-    return GoodputController(StepTimes(profile_steps(target.eager) if is_timed else None))
+    itl_slo = None if config.itl_slo_ms is None else config.itl_slo_ms / 1000
+    return GoodputController(times, survival, itl_slo=itl_slo)
 
 
-def _build_drafter(config: EngineConfig, running: Seq[RunningModel], native: NativeDraw | None) -> Drafter:
-    match config.drafter:
-        case "none":
-            return NullDrafter()
-        case "suffix":
-            shared = SharedSuffixIndex(config.shared_suffix_tokens) if config.shared_suffix_tokens else None
-            return SuffixDrafter(shared=shared)
-        case "model":
-            return _build_model_drafter(config, *running, native=native)
+def _build_drafter(config: EngineConfig, sources: Seq[Source], survival: Survival) -> Drafter:
+    return NullDrafter() if config.drafter == "none" else AutoDrafter(sources, survival)
+
+
+def _sources(
+    config: EngineConfig,
+    running: Seq[RunningModel],
+    native: NativeDraw | None,
+    times: StepTimes,
+    given: Drafter | None,
+) -> list[Source]:
+    """Who drafts, the client's own prediction first."""
+    sources = [Source(PredictionDrafter())]
+    if given is not None:
+        return [*sources, Source(given)]
+    if config.drafter in ("auto", "suffix"):
+        shared = SharedSuffixIndex(config.shared_suffix_tokens) if config.shared_suffix_tokens else None
+        sources.append(Source(SuffixDrafter(shared=shared), SpeculationMode.SUFFIX))
+    if config.draft_model:
+        gate = DraftGate(times) if config.draft_length == "adaptive" else None
+        sources.append(Source(_build_model_drafter(config, *running, native=native), SpeculationMode.MODEL, gate))
+    return sources
 
 
 def _build_model_drafter(
@@ -139,8 +164,15 @@ def _describe(config: EngineConfig, name: str, running: Seq[RunningModel]) -> Mo
         kv_cache_bytes=sum(model.pool.num_bytes for model in running),
         num_kv_tokens=(target.pool.num_blocks - 1) * target.pool.block_size,
         drafter=config.drafter,
+        drafters=_drafter_names(config),
         num_speculative_tokens=config.num_speculative_tokens if config.drafter != "none" else 0,
         num_threads=torch.get_num_threads(),
         draft_model="".join(model.loaded.name for model in drafting),
         draft_weights_bytes=sum(num_bytes(model.loaded.model) for model in drafting),
     )
+
+
+def _drafter_names(config: EngineConfig) -> tuple[str, ...]:
+    """The modes by which a request may ask for one drafter alone."""
+    suffix = config.drafter in ("auto", "suffix")
+    return ("suffix",) * suffix + ("model",) * bool(config.draft_model)

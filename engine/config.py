@@ -13,7 +13,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-DrafterName = Literal["none", "suffix", "model"]
+DrafterName = Literal["auto", "none", "suffix", "model"]
 DraftLength = Literal["adaptive", "fixed"]
 Quantization = Literal["none", "int8", "int4"]
 
@@ -39,12 +39,14 @@ class EngineConfig:
         max_num_seqs: most sequences in one step.
         max_num_batched_tokens: most rows in one target forward (prefill chunks, decode and verify rows together).
         max_num_waiting: most requests in flight beyond ``max_num_seqs``; one more is refused.
-        drafter: who proposes drafts; ``none`` is plain decoding.
+        drafter: who proposes drafts; ``auto`` is the best of all there are, ``none`` is plain decoding.
         draft_model: the model of the drafter ``model``: a folder or name as for ``model``, with the same vocabulary.
         shared_suffix_tokens: tokens of finished outputs that the drafter ``suffix`` keeps, for requests with the same
             ``cache_salt``; 0 keeps none.
         num_speculative_tokens: longest draft of a request that does not say otherwise.
         draft_length: ``adaptive`` verifies of each draft what is worth its rows, ``fixed`` all of it.
+        itl_slo_ms: milliseconds between two tokens that adaptive drafts must not exceed; None is no target.
+        trace: a file into which every step is written, for ``draftahead inspect``.
         num_threads: CPU threads for the forward, at most one for every core this process may use; None is what a
             trial at the start finds fastest.
         enforce_eager: run the library's own code in every step: capture no graphs on CUDA, record no layers on the CPU.
@@ -62,11 +64,13 @@ class EngineConfig:
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
     max_num_waiting: int = 1024
-    drafter: DrafterName = "suffix"
+    drafter: DrafterName = "auto"
     draft_model: str | None = None
     shared_suffix_tokens: int = 0
     num_speculative_tokens: int = 6
     draft_length: DraftLength = "adaptive"
+    itl_slo_ms: float | None = None
+    trace: Path | None = None
     num_threads: int | None = None
     enforce_eager: bool = False
     cache_dir: Path = Path("~/.cache/draftahead")
@@ -94,10 +98,16 @@ class EngineConfig:
 def _check_drafter(config: EngineConfig) -> None:
     if config.drafter == "model" and not config.draft_model:
         raise ConfigError("drafter is 'model', but no draft_model is named")
-    if config.draft_model and config.drafter != "model":
-        raise ConfigError(f"draft_model is for the drafter 'model', but drafter is {config.drafter!r}")
-    if config.shared_suffix_tokens and config.drafter != "suffix":
-        raise ConfigError(f"shared_suffix_tokens is for the drafter 'suffix', but drafter is {config.drafter!r}")
+    if config.draft_model and config.drafter not in ("auto", "model"):
+        raise ConfigError(f"draft_model is for the drafters 'auto' and 'model', but drafter is {config.drafter!r}")
+    if config.shared_suffix_tokens and config.drafter not in ("auto", "suffix"):
+        raise ConfigError(
+            f"shared_suffix_tokens is for the drafters 'auto' and 'suffix', but drafter is {config.drafter!r}"
+        )
+    if config.itl_slo_ms is not None and not 0 < config.itl_slo_ms < float("inf"):
+        raise ConfigError(f"itl_slo_ms must be a number above 0, not {config.itl_slo_ms}")
+    if config.itl_slo_ms is not None and config.draft_length == "fixed":
+        raise ConfigError("itl_slo_ms needs adaptive draft lengths, but draft_length is 'fixed'")
 
 
 def _check_choices(config: EngineConfig) -> None:

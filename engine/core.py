@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +14,8 @@ from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence, Sched
 from engine.sequence import Sequence
 from engine.speculation.controller import DraftLengthController
 from engine.speculation.drafter import Drafter
-from engine.types import Draft, DraftCounts, FinishReason, RequestOutput, StepStats, Verdict
+from engine.speculation.trace import NO_RECORDER, StepRecorder
+from engine.types import Draft, DraftCounts, DraftDecision, FinishReason, RequestOutput, StepStats, Verdict
 
 
 class Runner(Protocol):
@@ -37,6 +39,8 @@ class EngineCore:
 
     Args:
         end_token_ids: tokens that end an output.
+        recorder: is told of every step.
+        now: seconds that never go back, by which steps are timed.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class EngineCore:
         runner: Runner,
         verifier: Verifier,
         end_token_ids: frozenset[int],
+        recorder: StepRecorder = NO_RECORDER,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scheduler = scheduler
         self._controller = controller
@@ -55,6 +61,8 @@ class EngineCore:
         self._runner = runner
         self._verifier = verifier
         self._end_token_ids = end_token_ids
+        self._recorder = recorder
+        self._now = now
         self._sequences: dict[str, Sequence] = {}
 
     @property
@@ -84,10 +92,11 @@ class EngineCore:
 
     def step(self) -> StepResult:
         """Draft, then verify, once over the whole batch."""
-        clock = _Clock()
+        clock = _Clock(self._now)
         batch = self._scheduler.schedule(self._controller)
         clock.lap("schedule")
-        drafts = self._controller.trim(batch, self._drafter.propose(batch))
+        decisions = self._controller.trim(batch, self._drafter.propose(batch))
+        drafts = [decision.draft for decision in decisions]
         clock.lap("propose")
         logits = self._runner.forward(batch, drafts)
         clock.lap("forward")
@@ -96,8 +105,10 @@ class EngineCore:
         self._drafter.observe(batch, drafts, verdicts)
         result = self._commit(batch, drafts, verdicts)
         clock.lap("commit")
+        _count_decisions(decisions, result.stats)
         clock.write(result.stats)
-        self._controller.observe(batch, drafts, verdicts, num_rows=result.stats.num_rows, seconds=clock.total)
+        self._controller.observe(batch, decisions, verdicts, result.stats)
+        self._recorder.record(batch, decisions, verdicts, result.stats)
         return result
 
     def _commit(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> StepResult:
@@ -208,22 +219,27 @@ def _add_per_position(counts: list[int], length: int) -> None:
         counts[position] += 1
 
 
+def _count_decisions(decisions: Seq[DraftDecision], stats: StepStats) -> None:
+    for decision in decisions:
+        if decision.reason is None:
+            continue
+        stats.decisions[decision.reason] = stats.decisions.get(decision.reason, 0) + 1
+        stats.draft_lengths.extend([0] * (decision.length + 1 - len(stats.draft_lengths)))
+        stats.draft_lengths[decision.length] += 1
+
+
 class _Clock:
     """Splits a step into named laps."""
 
-    def __init__(self) -> None:
-        self._start = time.monotonic()
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._start = now()
         self._laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        now = time.monotonic()
+        now = self._now()
         self._laps[name] = now - self._start
         self._start = now
-
-    @property
-    def total(self) -> float:
-        """Seconds of all laps."""
-        return sum(self._laps.values())
 
     def write(self, stats: StepStats) -> None:
         for name, seconds in self._laps.items():

@@ -144,15 +144,31 @@ def _check(name: str, value: float, low: float, high: float, high_name: str = ""
 
 @dataclass(frozen=True, slots=True)
 class SpeculationParams:
-    """How one request wants to be drafted; None takes the server's ``num_speculative_tokens``."""
+    """How one request wants to be drafted; where a field is None, as the server does.
+
+    Attributes:
+        num_speculative_tokens: longest draft.
+        itl_slo_ms: milliseconds between two tokens that drafts must not exceed; plain decoding may.
+    """
 
     mode: SpeculationMode = SpeculationMode.AUTO
     num_speculative_tokens: int | None = None
+    itl_slo_ms: float | None = None
 
     def __post_init__(self) -> None:
+        if self.itl_slo_ms is not None and not 0 < self.itl_slo_ms < float("inf"):
+            raise InvalidRequest(
+                f"speculation.itl_slo_ms must be a number above 0, not {self.itl_slo_ms}",
+                param="speculation.itl_slo_ms",
+            )
         number = self.num_speculative_tokens
         if number is not None and not 0 <= number <= MAX_SPECULATIVE_TOKENS:
             raise InvalidRequest(
                 f"speculation.num_speculative_tokens must lie between 0 and {MAX_SPECULATIVE_TOKENS}, not {number}",
                 param="speculation.num_speculative_tokens",
             )
+
+    @property
+    def itl_slo(self) -> float | None:
+        """The same in seconds."""
+        return None if self.itl_slo_ms is None else self.itl_slo_ms / 1000

@@ -34,6 +34,56 @@ class Draft(NamedTuple):
     source: str = "none"
 
 
+class DraftReason(StrEnum):
+    """Why a draft has the length it has in a step."""
+
+    WHOLE = "whole"  # all that was proposed is verified
+    PRICE = "price"  # more rows would take more time than they bring
+    LATENCY = "latency"  # more rows would miss the inter-token target
+    MEMORY = "memory"  # more tokens would take blocks that running requests may need next
+    BUDGET = "budget"  # the rows of a step are used up
+    NO_GUESS = "no_guess"  # no drafter has anything to propose
+    PAUSED = "paused"  # a drafter that takes time was not asked: lately its drafts were not worth it
+    PLAIN = "plain"  # the step runs without drafts, so that the speed-up is measured
+    OFF = "off"  # the request asks for no draft, or ends with the next token
+
+
+class DraftLimit(NamedTuple):
+    """The longest draft that a sequence may have, and what keeps it from a longer one; None is its own settings."""
+
+    length: int
+    reason: DraftReason | None = None
+
+
+class DraftDecision(NamedTuple):
+    """What of a proposal is verified.
+
+    Attributes:
+        proposed: by the drafter.
+        length: leading tokens of it that are verified.
+        reason: None for a sequence that draws no token in this step.
+        chances: for each proposed token the chance that it and all before it are accepted; empty if nobody asked.
+    """
+
+    proposed: Draft
+    length: int = 0
+    reason: DraftReason | None = None
+    chances: tuple[float, ...] = ()
+
+    @property
+    def draft(self) -> Draft:
+        """The part that is verified."""
+        token_ids, probabilities, source = self.proposed
+        return Draft(token_ids[: self.length], probabilities[: self.length], source)
+
+
+class Speedup(NamedTuple):
+    """Tokens a second with drafts over those without, as measured, and its standard error."""
+
+    ratio: float
+    error: float
+
+
 class TokenLogprob(NamedTuple):
     """A token with the raw model's log-softmax.
 
@@ -180,6 +230,12 @@ class StepStats:
         by_drafter: the same drafts by the name of who made them.
         drafted_per_position, accepted_per_position: entry ``j`` counts the tokens at draft position ``j``.
         num_preemptions: sequences put back for want of blocks.
+        decisions: how many drafts got their length for each reason.
+        draft_lengths: entry ``j`` counts the sequences whose draft had ``j`` tokens to be verified.
+        expected_accepted_tokens: of the verified ones, by the chances they were given; 0 without chances.
+        predicted_seconds: how long the step was expected to take, proposing aside; 0 if nothing was.
+        speedup: of drafts, over the last steps; None until it is known.
+        calibration_error: mean distance between the chances given to tokens and the share accepted; None as above.
         schedule_seconds, propose_seconds, forward_seconds, verify_seconds, commit_seconds: where the time went.
     """
 
@@ -199,11 +255,22 @@ class StepStats:
     drafted_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
     num_preemptions: int = 0
+    decisions: dict[DraftReason, int] = field(default_factory=dict)
+    draft_lengths: list[int] = field(default_factory=list)
+    expected_accepted_tokens: float = 0.0
+    predicted_seconds: float = 0.0
+    speedup: Speedup | None = None
+    calibration_error: float | None = None
     schedule_seconds: float = 0.0
     propose_seconds: float = 0.0
     forward_seconds: float = 0.0
     verify_seconds: float = 0.0
     commit_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step, proposing aside: what its rows cost, whoever drafted them."""
+        return self.schedule_seconds + self.forward_seconds + self.verify_seconds + self.commit_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +285,7 @@ class ModelInfo:
         weights_bytes: memory that the model takes.
         kv_cache_bytes: memory that keys and values take, the draft model's among them.
         num_kv_tokens: tokens the KV pool can hold.
+        drafters: names that a request may ask for.
         draft_model: name of the model that drafts; empty for none.
         draft_weights_bytes: memory that it takes.
     """
@@ -236,5 +304,6 @@ class ModelInfo:
     drafter: str
     num_speculative_tokens: int
     num_threads: int
+    drafters: tuple[str, ...] = ()
     draft_model: str = ""
     draft_weights_bytes: int = 0

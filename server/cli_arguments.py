@@ -196,8 +196,16 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         group.add_argument(_flag(field), choices=choices, default=getattr(default, field), help=text)
     for field, text in _NUMBERS:
         group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
+    group.add_argument("--draft-model", metavar="NAME", help="a smaller model with the same vocabulary that drafts")
     group.add_argument(
-        "--draft-model", metavar="NAME", help="a smaller model with the same vocabulary, for --drafter model"
+        "--itl-slo-ms",
+        type=float,
+        metavar="MS",
+        default=default.itl_slo_ms,
+        help="milliseconds between two tokens that drafts must not exceed (default: no target)",
+    )
+    group.add_argument(
+        "--trace", type=Path, metavar="FILE", help=f"write every step to this file, for {PROGRAM} inspect"
     )
     group.add_argument(
         "--threads",
@@ -227,7 +235,7 @@ _CHOICES = (
     ("device", get_args(Device), "where to run"),
     ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
     ("quantization", get_args(Quantization), "type in which weights are kept, on the CPU"),
-    ("drafter", get_args(DrafterName), "who proposes drafts; none is plain decoding"),
+    ("drafter", get_args(DrafterName), "who proposes drafts: auto takes the best of all, none is plain decoding"),
     ("draft_length", get_args(DraftLength), "whether to verify of each draft what is worth its time, or all of it"),
 )
 _NUMBERS = (

@@ -192,4 +192,6 @@ def _speculation(body: GenerationFields) -> SpeculationParams:
     asked = body.speculation
     if asked is None:
         return SpeculationParams()
-    return SpeculationParams(mode=asked.mode, num_speculative_tokens=asked.num_speculative_tokens)
+    return SpeculationParams(
+        mode=asked.mode, num_speculative_tokens=asked.num_speculative_tokens, itl_slo_ms=asked.itl_slo_ms
+    )

@@ -46,6 +46,7 @@ class Speculation(RequestPart):
 
     mode: Annotated[SpeculationMode, Field(strict=False)] = SpeculationMode.AUTO
     num_speculative_tokens: int | None = None
+    itl_slo_ms: float | None = None
 
 
 class Prediction(RequestPart):

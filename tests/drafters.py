@@ -6,10 +6,15 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
+from engine.params import SpeculationMode
 from engine.sampling.draft_sampler import DraftSampler
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
+from engine.speculation.auto import AutoDrafter, Source
 from engine.speculation.draft_model import DraftLimits, DraftModelDrafter, DraftRunner
+from engine.speculation.drafter import Drafter
+from engine.speculation.prediction import PredictionDrafter
+from engine.speculation.survival import Survival
 from engine.types import Draft, Verdict
 
 
@@ -89,6 +94,12 @@ class KnowingDrafter(Guesser):
         index = sequence.num_output_tokens + len(draft)
         is_right = index < len(self.said) and self._random.random() < self._accuracy
         return self.said[index] if is_right else 1
+
+
+def auto(*drafters: Drafter) -> AutoDrafter:
+    """As the server makes it, of a prediction and of these."""
+    mode = SpeculationMode.SUFFIX
+    return AutoDrafter([Source(PredictionDrafter()), *(Source(drafter, mode) for drafter in drafters)], Survival())
 
 
 def draft_model(

@@ -68,7 +68,8 @@ def fake_info(**changes: object) -> ModelInfo:
         "weights_bytes": 0,
         "kv_cache_bytes": 0,
         "num_kv_tokens": 1024,
-        "drafter": "suffix",
+        "drafter": "auto",
+        "drafters": ("suffix",),
         "num_speculative_tokens": 4,
         "num_threads": 1,
     }

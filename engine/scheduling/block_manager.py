@@ -64,6 +64,11 @@ class BlockManager:
             sequence.block_table.append(self._take_block())
         return True
 
+    def room_behind(self, sequence: Sequence, *, num_reserved: int) -> int:
+        """Tokens behind its confirmed ones for which a sequence has or can get blocks, if some are left to others."""
+        num_free = max(self.num_available_blocks - num_reserved, 0)
+        return (len(sequence.block_table) + num_free) * self.block_size - len(sequence.token_ids)
+
     def find_prefix(self, sequence: Sequence) -> list[int]:
         """Cached or shared blocks that hold the beginning of a sequence which has none yet.
 

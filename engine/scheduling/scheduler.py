@@ -15,6 +15,7 @@ from engine.errors import InvalidRequest
 from engine.scheduling.block_manager import BlockManager
 from engine.sequence import Sequence
 from engine.speculation.controller import DraftLengthController
+from engine.types import DraftReason
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class ScheduledSequence:
     sequence: Sequence
     num_tokens: int
     max_draft_length: int = 0
+    limited_by: DraftReason | None = None
 
     @property
     def catches_up(self) -> bool:
@@ -189,9 +191,12 @@ class Scheduler:
     def _allow_drafts(self, batch: ScheduledBatch, controller: DraftLengthController) -> None:
         sampling = [entry for entry in batch if entry.samples]
         budget = self._max_num_batched_tokens - batch.num_rows
-        lengths = controller.plan([entry.sequence for entry in sampling], max_rows=budget)
-        for entry, length in zip(sampling, lengths, strict=True):
-            num_tokens = len(entry.sequence.token_ids)
-            while length > 0 and not self.block_manager.grow(entry.sequence, num_tokens + length):
-                length -= 1
-            entry.max_draft_length = length
+        limits = controller.plan([entry.sequence for entry in sampling], max_rows=budget)
+        for entry, (length, reason) in zip(sampling, limits, strict=True):
+            # Blocks that the running sequences may need for their next tokens are not for drafts.
+            room = self.block_manager.room_behind(entry.sequence, num_reserved=len(self.running))
+            if length > room:
+                length, reason = room, DraftReason.MEMORY
+            has_grown = self.block_manager.grow(entry.sequence, len(entry.sequence.token_ids) + length)
+            assert has_grown, "allowed a draft without room for it"
+            entry.max_draft_length, entry.limited_by = length, reason

@@ -7,84 +7,121 @@ in TETRIS (arXiv 2502.15197).
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from typing import NamedTuple
 
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
-from engine.speculation.controller import FixedDraftLength
+from engine.speculation.calibration import Calibration
+from engine.speculation.controller import FixedDraftLength, keep_whole, longest_useful_draft
+from engine.speculation.live_speedup import LiveSpeedup
 from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
-from engine.types import Draft, Verdict
+from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, StepStats, Verdict
 
-# A request whose drafts were not worth their rows for so many steps gets one token verified, to see if they are now.
-_STEPS_BETWEEN_PROBES = 16
+
+class _Choice(NamedTuple):
+    """How long each draft is to be, why not longer, and how long the step should take."""
+
+    lengths: list[int]
+    reason: DraftReason
+    seconds: float
 
 
 class GoodputController:
-    """Keeps of all drafts what brings the most tokens a second.
+    """Keeps of all drafts what brings the most tokens a second, and no step longer than its requests allow.
 
     Args:
         times: what a step of so many rows takes.
+        survival: how likely drafted tokens are to be accepted; whoever drafts teaches it.
+        itl_slo: seconds between two tokens of a request that does not say otherwise; None is no target.
     """
 
-    def __init__(self, times: StepTimes) -> None:
+    def __init__(self, times: StepTimes, survival: Survival, *, itl_slo: float | None = None) -> None:
         self._times = times
-        self._survival = Survival()
+        self._survival = survival
+        self._itl_slo = itl_slo
         self._longest = FixedDraftLength()
-        self._steps_without: dict[str, int] = {}
+        self._speedup = LiveSpeedup()
+        self._calibration = Calibration()
+        self._is_plain = False
+        self._predicted_seconds = 0.0
 
-    def plan(self, sequences: Seq[Sequence], *, max_rows: int) -> list[int]:
+    def plan(self, sequences: Seq[Sequence], *, max_rows: int) -> list[DraftLimit]:
+        self._is_plain = self._speedup.wants_plain(len(sequences)) and any(map(longest_useful_draft, sequences))
+        if self._is_plain:
+            return [DraftLimit(0, DraftReason.PLAIN)] * len(sequences)
         return self._longest.plan(sequences, max_rows=max_rows)
 
-    def trim(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> list[Draft]:
-        if not any(draft.token_ids for draft in drafts):
-            return list(drafts)
-        if not self._times.is_known:
-            return list(drafts)
-        chances = [self._survival.of(entry.sequence, draft) for entry, draft in zip(batch, drafts, strict=True)]
-        lengths = self._best_lengths(batch, chances)
-        for place, (entry, draft) in enumerate(zip(batch, drafts, strict=True)):
-            if draft.token_ids:
-                lengths[place] = self._probe(entry.sequence, lengths[place])
-        return [_first(draft, length) for draft, length in zip(drafts, lengths, strict=True)]
+    def trim(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> list[DraftDecision]:
+        self._predicted_seconds = self._times.predict(batch.num_rows)[0] if self._times.is_known else 0.0
+        chances = [tuple(self._survival.of(entry.sequence, draft)) for entry, draft in zip(batch, drafts, strict=True)]
+        if not self._times.is_known or not any(chances):
+            return [keep_whole(*each) for each in zip(batch, drafts, chances, strict=True)]
+        choice = self._choose(batch, chances)
+        self._predicted_seconds = choice.seconds
+        return [
+            keep_whole(entry, draft, of_draft)
+            if length == len(draft.token_ids)
+            else DraftDecision(draft, length, choice.reason, of_draft)
+            for entry, draft, of_draft, length in zip(batch, drafts, chances, choice.lengths, strict=True)
+        ]
 
     def observe(
-        self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict], *, num_rows: int, seconds: float
+        self, batch: ScheduledBatch, decisions: Seq[DraftDecision], verdicts: Seq[Verdict], stats: StepStats
     ) -> None:
-        if num_rows:
-            self._times.observe(num_rows, seconds)
-        for entry, draft, verdict in zip(batch, drafts, verdicts, strict=True):
-            if draft.token_ids:
-                self._survival.observe(entry.sequence, draft, verdict.num_accepted)
+        self._times.observe(stats.num_rows, stats.seconds)
+        for decision, verdict in zip(decisions, verdicts, strict=True):
+            if decision.length:
+                chances = decision.chances[: decision.length]
+                self._calibration.observe(chances, verdict.num_accepted)
+                stats.expected_accepted_tokens += sum(chances)
+        self._observe_speedup(batch, stats)
+        stats.predicted_seconds = self._predicted_seconds
+        stats.speedup = self._speedup.speedup
+        stats.calibration_error = self._calibration.error
 
     def release(self, sequence: Sequence) -> None:
         self._survival.release(sequence)
-        self._steps_without.pop(sequence.request_id, None)
 
-    def _best_lengths(self, batch: ScheduledBatch, chances: Seq[Seq[float]]) -> list[int]:
+    def _choose(self, batch: ScheduledBatch, chances: Seq[Seq[float]]) -> _Choice:
         """The lengths for which expected tokens, divided by the expected time, are most."""
         # Chances never increase within a draft, so the best so many of all are a beginning of each.
         candidates = sorted(
             ((chance, place) for place, of_draft in enumerate(chances) for chance in of_draft), reverse=True
         )
         seconds = self._times.predict(batch.num_rows, len(candidates))
+        most = self._most_rows(batch, seconds)
         gain = float(sum(entry.samples for entry in batch))
-        best, best_goodput = 0, gain / seconds[0]
+        best, best_goodput, best_of_all = 0, gain / seconds[0], 0
         for number, (chance, _) in enumerate(candidates, start=1):
             gain += chance
             if gain / seconds[number] > best_goodput:
-                best, best_goodput = number, gain / seconds[number]
+                best_of_all, best_goodput = number, gain / seconds[number]
+                if number <= most:
+                    best = number
         lengths = [0] * len(batch)
         for _, place in candidates[:best]:
             lengths[place] += 1
-        return lengths
+        reason = DraftReason.LATENCY if best < best_of_all else DraftReason.PRICE
+        return _Choice(lengths, reason, seconds[best])
 
-    def _probe(self, sequence: Sequence, length: int) -> int:
-        """The length, or 1 if it has been 0 for long."""
-        number = 0 if length else self._steps_without.get(sequence.request_id, 0) + 1
-        is_due = number >= _STEPS_BETWEEN_PROBES
-        self._steps_without[sequence.request_id] = 0 if is_due else number
-        return 1 if is_due else length
+    def _most_rows(self, batch: ScheduledBatch, seconds: Seq[float]) -> int:
+        """Drafted tokens with which even a late step keeps the inter-token targets of all who take part in it."""
+        targets = [
+            target
+            for entry in batch
+            if entry.samples and (target := entry.sequence.speculation.itl_slo or self._itl_slo) is not None
+        ]
+        if not targets:
+            return len(seconds) - 1
+        return sum(self._times.late(each) <= min(targets) for each in seconds[1:])
 
-
-def _first(draft: Draft, length: int) -> Draft:
-    return Draft(draft.token_ids[:length], draft.probabilities[:length], draft.source)
+    def _observe_speedup(self, batch: ScheduledBatch, stats: StepStats) -> None:
+        num_sequences = len(batch)
+        if not all(entry.samples and entry.num_tokens == 1 for entry in batch):
+            return  # prompts are computed in this step, as many tokens with drafts as without
+        if not stats.num_draft_tokens:
+            self._speedup.observe_plain(num_sequences, stats.seconds)
+        if not self._is_plain:
+            seconds = stats.seconds + stats.propose_seconds
+            self._speedup.observe_drafted(num_sequences, stats.num_generated_tokens, seconds)

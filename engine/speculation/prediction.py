@@ -1,4 +1,4 @@
-"""Drafts from what the client says the output will be, and from another drafter wherever that does not help."""
+"""Drafts from what the client says the output will be."""
 
 from __future__ import annotations
 
@@ -6,41 +6,29 @@ from collections.abc import Sequence as Seq
 
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
-from engine.speculation.drafter import Drafter
+from engine.speculation.drafter import NO_DRAFT
 from engine.types import Draft, Verdict
 
 NAME = "prediction"
 
 
 class PredictionDrafter:
-    """Serves the sequences that are at a known place of their prediction.
-
-    Args:
-        other: drafts for all the rest.
-    """
-
-    def __init__(self, other: Drafter) -> None:
-        self._other = other
+    """Serves the sequences that are at a known place of their prediction."""
 
     def propose(self, batch: ScheduledBatch) -> list[Draft]:
-        others = ScheduledBatch([entry for entry in batch if not _is_predicted(entry)])
-        drafts = iter(self._other.propose(others))
-        return [_predict(entry) if _is_predicted(entry) else next(drafts) for entry in batch]
+        return [_predict(entry) for entry in batch]
 
     def observe(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> None:
-        self._other.observe(batch, drafts, verdicts)
+        pass  # a sequence follows its own prediction
 
     def release(self, sequence: Sequence) -> None:
-        self._other.release(sequence)
-
-
-def _is_predicted(entry: ScheduledSequence) -> bool:
-    return entry.max_draft_length > 0 and entry.sequence.follows_prediction
+        pass
 
 
 def _predict(entry: ScheduledSequence) -> Draft:
     prediction = entry.sequence.prediction
-    assert prediction is not None
+    if prediction is None or not entry.max_draft_length or not entry.sequence.follows_prediction:
+        return NO_DRAFT
     token_ids = prediction.following(entry.max_draft_length)
     agreement = (prediction.num_in_step + 1) / (prediction.num_in_step + 2)  # the rule of succession
     return Draft(token_ids, (agreement,) * len(token_ids), NAME)

@@ -15,6 +15,9 @@ ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 
 _NEWEST = 0.05
 # A step that took so many times the expected time was held up by something else.
 _OUTLIER = 4.0
+# Mean relative deviations of a step's time from the expected one that a late step is behind it; of normally
+# distributed times fewer than one in a hundred are later.
+_LATE = 3.0
 
 
 class StepTimes:
@@ -26,6 +29,8 @@ class StepTimes:
 
     def __init__(self, profile: Mapping[int, float] | None = None) -> None:
         self._seconds: dict[int, float] = {}
+        self._deviation = 0.0
+        self._rising: list[tuple[int, float]] | None = None
         for num_rows, seconds in (profile or {}).items():
             self._seconds[_bucket(num_rows)] = seconds
 
@@ -38,23 +43,34 @@ class StepTimes:
         """A step of ``num_rows`` rows took so long."""
         bucket = _bucket(num_rows)
         known = self._seconds.get(bucket)
+        self._rising = None
         if known is None:
             self._seconds[bucket] = seconds
         elif seconds < _OUTLIER * known:
+            self._deviation += _NEWEST * (abs(seconds / known - 1) - self._deviation)
             self._seconds[bucket] = known + _NEWEST * (seconds - known)
 
-    def predict(self, num_rows: int, num_more: int) -> list[float]:
+    def predict(self, num_rows: int, num_more: int = 0) -> list[float]:
         """Seconds of steps of ``num_rows``, ``num_rows + 1`` ... ``num_rows + num_more`` rows, never decreasing.
 
         Between the measured counts a straight line, beyond the last the proportion of its rows.
         """
-        known = sorted(self._seconds.items())
-        longest = 0.0
-        rising = []
-        for count, seconds in known:
-            longest = max(longest, seconds)
-            rising.append((count, longest))
-        return [_at(rising, count) for count in range(num_rows, num_rows + num_more + 1)]
+        if self._rising is None:
+            self._rising = _never_decreasing(self._seconds)
+        return [_at(self._rising, count) for count in range(num_rows, num_rows + num_more + 1)]
+
+    def late(self, seconds: float) -> float:
+        """What at most about one in a hundred steps takes longer than, where ``seconds`` is expected."""
+        return seconds * (1 + _LATE * self._deviation)
+
+
+def _never_decreasing(seconds_of: Mapping[int, float]) -> list[tuple[int, float]]:
+    longest = 0.0
+    rising = []
+    for count, seconds in sorted(seconds_of.items()):
+        longest = max(longest, seconds)
+        rising.append((count, longest))
+    return rising
 
 
 def _bucket(num_rows: int) -> int:

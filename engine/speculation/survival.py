@@ -1,12 +1,13 @@
 """How likely a drafted token is to become output: the drafter's own estimate, corrected by what the target said before.
 
 Two corrections. Of each drafter: how often the target has agreed where the drafter was as sure as it is now. Of each
-request: whether it agrees more or less often than that, as some texts are far easier to guess than others.
+request and drafter: whether it agrees more or less often than that, as some texts are far easier to guess than others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 
 from engine.sequence import Sequence
 from engine.types import Draft
@@ -27,13 +28,16 @@ class _Rate:
 
     def __init__(self, prior: float, memory: float) -> None:
         self.accepted = self.expected = prior
+        self._count = prior
         self._memory = memory
 
     def add(self, expected: float, *, is_accepted: bool) -> None:
-        if self.expected > self._memory:
-            fade = self._memory / self.expected
+        if self._count >= self._memory:  # counted in verdicts, so that a drafter that is always wrong fades as fast
+            fade = (self._memory - 1) / self._count
             self.accepted *= fade
             self.expected *= fade
+            self._count *= fade
+        self._count += 1
         self.expected += expected
         self.accepted += is_accepted
 
@@ -47,7 +51,8 @@ class Survival:
 
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], _Rate] = {}
-        self._by_request: dict[str, _Rate] = {}
+        # A drafter that guesses one text badly tells nothing of another's guesses.
+        self._by_request: dict[str, dict[str, _Rate]] = {}
 
     def of(self, sequence: Sequence, draft: Draft) -> list[float]:
         """For each token of ``draft`` the chance that it and all before it are accepted; never increasing."""
@@ -58,20 +63,25 @@ class Survival:
             chances.append(survival)
         return chances
 
-    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
-        """The target accepted so many tokens of ``draft``; it said nothing of those behind the first rejected one."""
-        request = self._by_request.setdefault(sequence.request_id, _Rate(_REQUEST_PRIOR, _REQUEST_MEMORY))
-        for place, confidence in enumerate(draft.probabilities[: num_accepted + 1]):
-            is_accepted = place < num_accepted
+    def observe(self, sequence: Sequence, draft: Draft, said: Seq[int]) -> None:
+        """Compare a proposal with what the target said, whether or not it was verified.
+
+        Tokens behind the first wrong one, and behind the last that the target said, are not judged.
+        """
+        rates = self._by_request.setdefault(sequence.request_id, {})
+        request = rates.setdefault(draft.source, _Rate(_REQUEST_PRIOR, _REQUEST_MEMORY))
+        for token_id, confidence, right in zip(draft.token_ids, draft.probabilities, said, strict=False):
             source = self._source(draft.source, confidence)
-            request.add(confidence * source.ratio, is_accepted=is_accepted)
-            source.add(confidence, is_accepted=is_accepted)
+            request.add(confidence * source.ratio, is_accepted=token_id == right)
+            source.add(confidence, is_accepted=token_id == right)
+            if token_id != right:
+                break
 
     def release(self, sequence: Sequence) -> None:
         self._by_request.pop(sequence.request_id, None)
 
     def _chances(self, sequence: Sequence, draft: Draft) -> Iterable[float]:
-        request = self._by_request.get(sequence.request_id)
+        request = self._by_request.get(sequence.request_id, {}).get(draft.source)
         factor = 1.0 if request is None else request.ratio
         for confidence in draft.probabilities:
             chance = confidence * self._source(draft.source, confidence).ratio * factor

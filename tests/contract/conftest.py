@@ -11,10 +11,9 @@ from transformers import PreTrainedModel
 
 from engine.async_engine import AsyncEngine
 from engine.speculation.drafter import Drafter
-from engine.speculation.prediction import PredictionDrafter
 from engine.speculation.suffix import SuffixDrafter
 from tests.contract.field import TOKENIZER
-from tests.drafters import KnowingDrafter
+from tests.drafters import KnowingDrafter, auto
 from tests.fakes import fake_info
 from tests.server.harness import serve
 from tests.tiny import build_core, one_thread, stable_llama
@@ -34,7 +33,7 @@ def model(steady: None) -> PreTrainedModel:
 @pytest.fixture
 async def client(model: PreTrainedModel) -> AsyncGenerator[httpx.AsyncClient]:
     """A server that drafts as the real one does."""
-    drafter = PredictionDrafter(SuffixDrafter(min_match_length=1, min_survival=0.0))
+    drafter = auto(SuffixDrafter(min_match_length=1, min_survival=0.0))
     async with _serve_tiny(model, drafter) as client:
         yield client
 

@@ -105,6 +105,7 @@ async def running(*, max_num_requests: int = 100, drafter_name: str = "suffix", 
         kv_cache_bytes=0,
         num_kv_tokens=252,
         drafter=drafter_name,
+        drafters=(drafter_name,),
         num_speculative_tokens=4,
         num_threads=1,
     )

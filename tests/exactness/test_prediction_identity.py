@@ -9,9 +9,9 @@ from transformers import PreTrainedModel
 
 from engine.core import EngineCore
 from engine.sequence import Sequence
-from engine.speculation.drafter import NullDrafter
-from engine.speculation.prediction import PredictionDrafter
+from engine.speculation.drafter import Drafter, NullDrafter
 from engine.speculation.suffix import SuffixDrafter
+from tests.drafters import auto
 from tests.exactness.test_tiny_identity import HOT, MAX_TOKENS, REQUESTS, SHARED, Answer, answer_of
 from tests.sequences import make_sequence, run, tokens_of
 from tests.tiny import VOCAB_SIZE, build_core, one_thread, stable_llama
@@ -56,7 +56,7 @@ def plain(model: PreTrainedModel) -> dict[str, Answer]:
 def test_no_prediction_changes_an_answer(
     model: PreTrainedModel, plain: dict[str, Answer], edit: str, sizes: dict[str, int]
 ) -> None:
-    core = build_core(model, drafter=PredictionDrafter(SuffixDrafter(min_match_length=1, min_survival=0.0)), **sizes)
+    core = build_core(model, drafter=auto(SuffixDrafter(min_match_length=1, min_survival=0.0)), **sizes)
     sequences = [request_for(name, 6, EDITS[edit](list(plain[name][0]))) for name in REQUESTS]  # type: ignore[call-overload]
     outputs = run(core, sequences)
     assert {name: answer_of(outputs[name]) for name in REQUESTS} == plain
@@ -69,7 +69,7 @@ def test_no_prediction_changes_an_answer(
 def test_two_hundred_tokens_as_predicted_need_a_quarter_of_the_forwards(
     model: PreTrainedModel, params: dict[str, float]
 ) -> None:
-    def answer(drafter: PredictionDrafter | NullDrafter, length: int, prediction: list[int]) -> tuple[list[int], int]:
+    def answer(drafter: Drafter, length: int, prediction: list[int]) -> tuple[list[int], int]:
         core: EngineCore = build_core(model, drafter=drafter)
         sequence = make_sequence(
             "edit",
@@ -84,11 +84,11 @@ def test_two_hundred_tokens_as_predicted_need_a_quarter_of_the_forwards(
 
     expected, num_plain = answer(NullDrafter(), 0, [])
     assert (len(expected), num_plain) == (200, 200)
-    tokens, num_steps = answer(PredictionDrafter(NullDrafter()), 6, expected)
+    tokens, num_steps = answer(auto(), 6, expected)
     assert tokens == expected
     assert num_steps <= 12  # 7, 15, 29 and then 33 a step
     # Every thirtieth token another one: the place is found again each time.
     edited = [token if i % 30 else 95 - token for i, token in enumerate(expected, start=1)]
-    tokens, num_steps = answer(PredictionDrafter(NullDrafter()), 6, edited)
+    tokens, num_steps = answer(auto(), 6, edited)
     assert tokens == expected
     assert num_steps <= 50

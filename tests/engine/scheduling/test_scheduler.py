@@ -11,6 +11,7 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from engine.sequence import Sequence
 from engine.speculation.controller import FixedDraftLength
+from engine.types import DraftLimit, DraftReason
 from tests.sequences import make_sequence
 
 CONTROLLER = FixedDraftLength()
@@ -166,7 +167,8 @@ def test_a_preempted_sequence_computes_everything_again_and_is_no_second_admissi
 
 
 def test_drafts_preempt_nobody() -> None:
-    scheduler = make_scheduler(num_blocks=7)
+    """Two blocks stay free: one for the next tokens of each."""
+    scheduler = make_scheduler(num_blocks=9)
     add(scheduler, "a", 8, draft=8)
     add(scheduler, "b", 8, draft=8)
     first = step(scheduler)
@@ -243,11 +245,13 @@ def test_removing_a_waiting_or_running_sequence_frees_all_it_has() -> None:
 class Greedy:
     """A controller that asks for more than there are blocks."""
 
-    def plan(self, sequences: Seq[Sequence], *, max_rows: int) -> list[int]:
-        return [min(max_rows, 30)] * len(sequences)
+    def plan(self, sequences: Seq[Sequence], *, max_rows: int) -> list[DraftLimit]:
+        return [DraftLimit(min(max_rows, 30))] * len(sequences)
 
 
 def test_a_draft_is_cut_to_the_blocks_there_are() -> None:
     scheduler = make_scheduler(num_blocks=5, max_num_batched_tokens=64)
     add(scheduler, "a", 8)
-    assert shares(scheduler.schedule(Greedy())) == [("a", 8, 8)]
+    batch = scheduler.schedule(Greedy())
+    assert shares(batch) == [("a", 8, 4)]
+    assert [entry.limited_by for entry in batch] == [DraftReason.MEMORY]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.params import SpeculationMode
-from engine.speculation.controller import FixedDraftLength, longest_useful_draft
+from engine.params import SpeculationMode, SpeculationParams
+from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
+from engine.speculation.controller import PAUSED, FixedDraftLength, longest_useful_draft
+from engine.types import Draft, DraftReason
 from tests.sequences import make_sequence
 
 
@@ -36,4 +38,34 @@ def test_a_request_without_speculation_gets_none() -> None:
 )
 def test_the_first_come_are_served_first(max_rows: int, lengths: list[int]) -> None:
     sequences = [make_sequence(f"{n}", [1], num_speculative_tokens=n) for n in (4, 8, 4)]
-    assert FixedDraftLength().plan(sequences, max_rows=max_rows) == lengths
+    limits = FixedDraftLength().plan(sequences, max_rows=max_rows)
+    assert [limit.length for limit in limits] == lengths
+    for limit, wanted in zip(limits, [4, 8, 4], strict=True):
+        assert limit.reason == (DraftReason.BUDGET if limit.length < wanted else None)
+
+
+def test_the_reason_for_a_length_is_told() -> None:
+    controller = FixedDraftLength()
+    drafted, ended, off = (make_sequence(name, [1], num_speculative_tokens=4) for name in "abc")
+    off.speculation = SpeculationParams(SpeculationMode.OFF)
+    limits = controller.plan([drafted, ended, off], max_rows=100)
+    assert limits == [(4, None), (4, None), (0, DraftReason.OFF)]
+    entries = [
+        ScheduledSequence(drafted, 1, 4),
+        ScheduledSequence(drafted, 1, 2, DraftReason.MEMORY),
+        ScheduledSequence(ended, 1, 4),
+        ScheduledSequence(ended, 1, 4),
+        ScheduledSequence(off, 1, 0, DraftReason.OFF),
+        ScheduledSequence(make_sequence("d", [1, 2, 3]), 2),
+    ]
+    drafts = [Draft((5, 6), (0.5, 0.5)), Draft((5, 6), (0.5, 0.5)), Draft(), PAUSED, Draft(), Draft()]
+    decisions = controller.trim(ScheduledBatch(entries), drafts)
+    assert [(decision.length, decision.reason) for decision in decisions] == [
+        (2, DraftReason.WHOLE),
+        (2, DraftReason.MEMORY),
+        (0, DraftReason.NO_GUESS),
+        (0, DraftReason.PAUSED),
+        (0, DraftReason.OFF),
+        (0, None),
+    ]
+    assert [decision.draft for decision in decisions[:2]] == drafts[:2]

@@ -9,9 +9,10 @@ from engine.params import SpeculationMode, SpeculationParams
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
 from engine.speculation.controller import FixedDraftLength
-from engine.speculation.drafter import NullDrafter
+from engine.speculation.drafter import NO_DRAFT
 from engine.speculation.prediction import PredictionDrafter
-from tests.drafters import RandomDrafter
+from engine.types import DraftReason
+from tests.drafters import RandomDrafter, auto
 from tests.sequences import make_sequence
 
 PREDICTION = list(range(100, 300))
@@ -31,7 +32,7 @@ def predicted(name: str = "p", *, num_followed: int = 0, num_speculative_tokens:
 
 
 def test_each_sequence_gets_its_own_drafter() -> None:
-    drafter = PredictionDrafter(RandomDrafter(50))
+    drafter = auto(RandomDrafter(50))
     other = make_sequence("o", [1], num_speculative_tokens=6)
     lost = predicted("l", num_followed=3)
     for token in (7, 8):
@@ -50,7 +51,7 @@ def test_a_prediction_is_trusted_further_the_longer_it_is_right() -> None:
     sequence = predicted(num_followed=40)
     sequence.append(7, frozenset())
     assert sequence.longest_draft == 6
-    assert FixedDraftLength().plan([predicted(num_followed=10)], max_rows=100) == [20]
+    assert FixedDraftLength().plan([predicted(num_followed=10)], max_rows=100) == [(20, None)]
 
 
 def test_a_length_that_the_client_names_is_kept() -> None:
@@ -61,10 +62,8 @@ def test_a_length_that_the_client_names_is_kept() -> None:
 
 def test_without_drafts_there_is_none_and_it_is_counted_all_the_same() -> None:
     sequence = predicted(num_followed=40, num_speculative_tokens=0)
-    assert FixedDraftLength().plan([sequence], max_rows=100) == [0]
-    assert PredictionDrafter(NullDrafter()).propose(ScheduledBatch([entry(sequence)])) == [
-        NullDrafter().propose(ScheduledBatch([entry(sequence)]))[0]
-    ]
+    assert FixedDraftLength().plan([sequence], max_rows=100) == [(0, DraftReason.OFF)]
+    assert PredictionDrafter().propose(ScheduledBatch([entry(sequence, 0)])) == [NO_DRAFT]
     metrics = sequence.metrics()
     assert (metrics.num_accepted_prediction_tokens, metrics.num_rejected_prediction_tokens) == (40, 160)
 
@@ -72,5 +71,5 @@ def test_without_drafts_there_is_none_and_it_is_counted_all_the_same() -> None:
 def test_a_drafter_that_is_named_is_the_one() -> None:
     sequence = predicted(num_followed=5)
     sequence.speculation = SpeculationParams(SpeculationMode.SUFFIX)
-    (draft,) = PredictionDrafter(RandomDrafter(50)).propose(ScheduledBatch([entry(sequence)]))
+    (draft,) = auto(RandomDrafter(50)).propose(ScheduledBatch([entry(sequence)]))
     assert draft.source == "test"

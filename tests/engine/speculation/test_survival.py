@@ -10,6 +10,8 @@ from engine.speculation.survival import Survival
 from engine.types import Draft
 from tests.sequences import make_sequence
 
+WRONG = -1
+
 
 def draft(*confidences: float, source: str = "suffix") -> Draft:
     return Draft(tuple(range(len(confidences))), confidences, source)
@@ -22,7 +24,7 @@ def teach(survival: Survival, name: str, accuracy: float, *, confidence: float =
         accepted = 0
         while accepted < 4 and rng.random() < accuracy:
             accepted += 1
-        survival.observe(sequence, draft(*[confidence] * 4), accepted)
+        survival.observe(sequence, draft(*[confidence] * 4), [*range(accepted), WRONG])
 
 
 def test_before_any_verdict_the_drafter_is_believed() -> None:
@@ -68,5 +70,25 @@ def test_what_was_true_long_ago_fades() -> None:
 def test_nothing_is_learnt_of_tokens_behind_a_rejected_one() -> None:
     survival = Survival()
     sequence = make_sequence("a", [1])
-    survival.observe(sequence, draft(0.95, 0.35, 0.35), 0)
+    survival.observe(sequence, draft(0.95, 0.35, 0.35), [WRONG])
     assert survival.of(make_sequence("b", [1]), draft(0.35))[0] == pytest.approx(0.35)
+
+
+def test_a_proposal_is_judged_as_far_as_the_target_spoke() -> None:
+    """Whether or not it was verified: one token is known of every step."""
+    survival = Survival()
+    sequence = make_sequence("a", [1])
+    for _ in range(40):
+        survival.observe(sequence, draft(0.9, 0.5), [0])
+    assert survival.of(make_sequence("b", [1]), draft(0.9))[0] > 0.95
+    assert survival.of(make_sequence("b", [1]), draft(0.5))[0] == pytest.approx(0.5)
+
+
+def test_a_request_may_be_good_for_one_drafter_alone() -> None:
+    survival = Survival()
+    sequence = make_sequence("a", [1])
+    for _ in range(40):
+        survival.observe(sequence, draft(0.6, source="suffix"), [0])
+        survival.observe(sequence, draft(0.6, source="model"), [WRONG])
+    assert survival.of(sequence, draft(0.6, source="suffix"))[0] > 0.9
+    assert survival.of(sequence, draft(0.6, source="model"))[0] < 0.1
