@@ -16,6 +16,7 @@ DURATION_BUCKETS = (
     *(40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 STEP_ROWS_BUCKETS = tuple(2**power for power in range(15))
+PREDICTION_BUCKETS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
 PREEMPTION_BUCKETS = (1, 2, 3, 4, 5, 10, 20)
 
 

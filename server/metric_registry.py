@@ -34,6 +34,10 @@ class MetricRegistry:
         """A gauge."""
         return Gauge(PREFIX + name, text, ["model_name"], registry=self._registry).labels(self._model_name)
 
+    def late_gauge(self, name: str, text: str) -> LateGauge:
+        """A gauge that is not there before its first value, where any other would be a lie."""
+        return LateGauge(Gauge(PREFIX + name, text, ["model_name"], registry=self._registry), self._model_name)
+
     def histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
         """A histogram with the upper bounds ``bounds``, ascending, and infinity."""
         family = Histogram(PREFIX + name, text, ["model_name"], registry=self._registry, buckets=bounds)
@@ -60,6 +64,17 @@ class LabelledCounter:
     def inc(self, value: object, amount: float = 1) -> None:
         """Add ``amount`` to the counter of ``value``."""
         self._family.labels(self._model_name, str(value)).inc(amount)
+
+
+class LateGauge:
+    """A gauge without a value at first."""
+
+    def __init__(self, family: Gauge, model_name: str) -> None:
+        self._family = family
+        self._model_name = model_name
+
+    def set(self, value: float) -> None:
+        self._family.labels(self._model_name).set(value)
 
 
 class _View(Collector):

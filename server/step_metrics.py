@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from engine.types import ModelInfo, StepStats
+from server.length_metrics import LengthMetrics
 from server.metric_buckets import STEP_ROWS_BUCKETS
 from server.metric_registry import LabelledCounter, MetricRegistry
 
@@ -18,6 +19,7 @@ class StepMetrics:
 
     def __init__(self, registry: MetricRegistry, info: ModelInfo, clock: Callable[[], float]) -> None:
         self._drafts = _DraftMetrics(registry, info.num_speculative_tokens)
+        self._lengths = LengthMetrics(registry)
         self._rate = _TokenRate(clock)
         self._make_counters(registry)
         self._make_gauges(registry)
@@ -59,6 +61,7 @@ class StepMetrics:
         self._running.set(stats.num_running)
         self._waiting.set(stats.num_waiting)
         self._kv_usage.set(stats.kv_cache_usage)
+        self._lengths.observe(stats)
         if stats.num_drafts:
             self._drafts.observe(stats)
 

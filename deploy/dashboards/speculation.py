@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deploy.dashboards.panel import Dashboard, Panel, Query, Row
-from deploy.dashboards.queries import gauge, mean, rate, ratio
+from deploy.dashboards.queries import gauge, mean, quantile, rate, ratio
 
 _ACCEPTED, _DRAFTED, _DRAFTS = (f"spec_decode_{what}_total" for what in ("accepted_tokens", "draft_tokens", "drafts"))
 _RECOVERED, _BONUS = "spec_decode_recovered_tokens_total", "spec_decode_bonus_tokens_total"
@@ -11,6 +11,7 @@ _ACCEPTED_AT, _DRAFTED_AT = (f"spec_decode_{what}_tokens_per_position_total" for
 
 _ACCEPTANCE_RATE = ratio(_ACCEPTED, _DRAFTED)
 _ACCEPTANCE_LENGTH = f"1 + {ratio(_ACCEPTED, _DRAFTS)}"
+_SPEEDUP, _SPEEDUP_ERROR = gauge("speculation_speedup_ratio"), gauge("speculation_speedup_error")
 _FROM_DRAFTS = ratio(_ACCEPTED, "generation_tokens_total")
 _PER_FORWARD = ratio("generation_tokens_total", "steps_total")
 
@@ -66,7 +67,7 @@ _NOW = Row(
             kind="stat",
             width=4,
             limits=(1, 0.97),
-            queries=(Query(f"min({gauge('speculation_speedup_ratio')})"),),
+            queries=(Query(f"min({_SPEEDUP})"),),
         ),
     ),
 )
@@ -216,10 +217,33 @@ _LENGTHS = Row(
             queries=(Query(rate("draft_length_decisions_total", by="reason"), "{{reason}}"),),
         ),
         Panel(
-            title="Measured speed-up",
-            text="Against steps that run plain, by server. Below 1 speculation costs more than it brings.",
+            title="Chosen lengths",
+            text="How often how many tokens of a draft were verified, 0 among them.",
             unit="none",
-            queries=(Query(gauge("speculation_speedup_ratio"), "{{instance}}"),),
+            kind="heatmap",
+            queries=(Query(rate("draft_length_bucket", by="le"), "{{le}}"),),
+        ),
+        Panel(
+            title="Measured speed-up",
+            text="Against steps that run plain, by server, with its standard error either way. Below 1 drafts cost.",
+            unit="none",
+            queries=(
+                Query(_SPEEDUP, "{{instance}}"),
+                Query(f"{_SPEEDUP} - {_SPEEDUP_ERROR}", "{{instance}}, low"),
+                Query(f"{_SPEEDUP} + {_SPEEDUP_ERROR}", "{{instance}}, high"),
+            ),
+        ),
+        Panel(
+            title="Expected and accepted",
+            text="Tokens accepted / tokens expected to be: at 1 the chances given to drafts are right on the whole.",
+            unit="none",
+            queries=(Query(ratio(_ACCEPTED, "spec_decode_expected_accepted_tokens_total"), "accepted / expected"),),
+        ),
+        Panel(
+            title="Error of the chances",
+            text="Mean distance of the chance given to a drafted token from the share accepted, by server.",
+            unit="percentunit",
+            queries=(Query(gauge("draft_calibration_error"), "{{instance}}"),),
         ),
     ),
 )
@@ -237,6 +261,15 @@ _COSTS = Row(
                     f"{rate('step_seconds_total', by='phase')} / on() group_left() ({rate('steps_total')} > 0)",
                     "{{phase}}",
                 ),
+            ),
+        ),
+        Panel(
+            title="Measured / predicted time",
+            text="Of a step, median and 95th percentile: how well rows are priced.",
+            unit="none",
+            queries=(
+                Query(quantile(0.5, "step_time_prediction_ratio"), "p50"),
+                Query(quantile(0.95, "step_time_prediction_ratio"), "p95"),
             ),
         ),
         Panel(

@@ -19,8 +19,7 @@ from tests.deploy.expressions import RULES
 from tests.deploy.tools import ROOT, find_tool
 
 _SECONDS_TO_START = 120
-# Drafts of a model so small may not be worth their time, and then there would be none to see.
-_OPTIONS = ("--draft-length", "fixed", "--metrics-names", "vllm")
+_OPTIONS = ("--metrics-names", "vllm")
 
 _CONFIG = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

@@ -181,7 +181,7 @@ async def test_label_is_the_first_served_name() -> None:
 
 async def test_model_info(client: httpx.AsyncClient) -> None:
     (line,) = re.findall(r"^draftahead_model_info\{(.*)\} 1.0$", (await client.get("/metrics")).text, re.M)
-    for label in ('dtype="float32"', 'device="cpu"', 'drafter="suffix"', 'max_model_len="64"'):
+    for label in ('dtype="float32"', 'device="cpu"', 'drafter="auto"', 'max_model_len="64"'):
         assert label in line
 
 
