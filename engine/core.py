@@ -108,7 +108,7 @@ class EngineCore:
         _count_decisions(decisions, result.stats)
         clock.write(result.stats)
         self._controller.observe(batch, decisions, verdicts, result.stats)
-        self._recorder.record(batch, decisions, verdicts, result.stats)
+        self._recorder.record(batch, decisions, verdicts, result.outputs, result.stats)
         return result
 
     def _commit(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> StepResult:

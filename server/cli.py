@@ -22,10 +22,12 @@ from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt, load_prompts
 from engine.config import EngineConfig
 from engine.errors import ConfigError, DraftaheadError
-from server.cli_arguments import PROGRAM, build_parser, engine_config, server_settings
+from server.cli_arguments import PROGRAM, Commands, engine_config, parse_arguments, server_settings
 from server.cli_bench_arguments import bench_options, server_options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from engine.async_engine import AsyncEngine
     from engine.bench.result import BenchResult
     from engine.bench.run import BenchProgress
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, 2 if it could not start as asked, 1 if it failed later, 130 if it was interrupted.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = build_parser(serve=_serve, bench=_bench, steps=_steps).parse_args(words)
+    arguments = parse_arguments(words, Commands(serve=_serve, bench=_bench, steps=_steps, inspect=_inspect))
     arguments.command_line = shlex.join([PROGRAM, *words])
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
@@ -83,6 +85,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
+    if arguments.simulate:
+        return _simulate(arguments)
     config, options, server = engine_config(arguments), bench_options(arguments), server_options(arguments)
     prompts = load_prompts(arguments.prompts)
     _configure_logging("warning")
@@ -99,9 +103,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     with show_progress(Console(stderr=True)) as on_progress:
         result = asyncio.run(_measure(subject, prompts, options, on_progress))
     context = describe_run(result.info, command=arguments.command_line, started_at=started_at)
-    screen = Console()
-    # where the lines go into a file or a pipe, nothing limits them
-    print_report(result, context, screen if screen.is_terminal else Console(width=_REPORT_WIDTH))
+    print_report(result, context, _screen())
     if arguments.json:
         write_json(result, context, arguments.json)
     if arguments.html:
@@ -112,8 +114,6 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _steps(arguments: argparse.Namespace) -> int:
     config = engine_config(arguments)
     _configure_logging("warning")
-    from rich.console import Console
-
     from engine.bench.steps_run import run_steps
     from server.cli_card import show_loading
 
@@ -121,9 +121,44 @@ def _steps(arguments: argparse.Namespace) -> int:
         table = run_steps(
             config, progress, row_counts=arguments.rows, num_steps=arguments.steps, temperature=arguments.temperature
         )
-    screen = Console()
-    (screen if screen.is_terminal else Console(width=_REPORT_WIDTH)).print(table)
+    _screen().print(table)
     return 0
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    config = engine_config(arguments)
+    from engine.bench.simulation_run import DEFAULT_STREAMS, run_simulation
+    from server.cli_card import show_loading
+
+    with show_loading() as progress:
+        table = run_simulation(
+            config,
+            progress,
+            machine=arguments.step_times,
+            trace=arguments.recorded,
+            stream_counts=arguments.concurrency or DEFAULT_STREAMS,
+        )
+    _screen().print(table)
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from engine.bench.inspect_trace import explain_trace
+
+    screen = _screen()
+    for part in explain_trace(
+        arguments.trace, request=arguments.request, first=arguments.first, num_steps=arguments.steps
+    ):
+        screen.print(part)
+    return 0
+
+
+def _screen() -> Console:
+    """The terminal; where the lines go into a file or a pipe, nothing limits them."""
+    from rich.console import Console
+
+    screen = Console()
+    return screen if screen.is_terminal else Console(width=_REPORT_WIDTH)
 
 
 async def _measure(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import NamedTuple, NoReturn, get_args
 
 from engine.config import Device, DrafterName, DraftLength, Dtype, EngineConfig, Quantization
 from engine.version import program_version
-from server.cli_bench_arguments import add_bench_arguments, add_steps_arguments
+from engine.workloads import Workload, config_for
+from server.cli_bench_arguments import add_bench_arguments, add_inspect_arguments, add_steps_arguments
 from server.settings import MetricsNames, ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
@@ -45,34 +46,55 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def build_parser(*, serve: Command, bench: Command, steps: Command) -> argparse.ArgumentParser:
-    """The parser of the whole command line; the chosen command is ``run`` of what it parses."""
+class Commands(NamedTuple):
+    """What each command runs."""
+
+    serve: Command
+    bench: Command
+    steps: Command
+    inspect: Command
+
+
+def parse_arguments(words: Sequence[str] | None, commands: Commands) -> argparse.Namespace:
+    """The whole command line; the chosen command is ``run`` of what it gives."""
+    arguments = _build_parser(commands, EngineConfig()).parse_args(words)
+    workload = getattr(arguments, "workload", None)
+    if workload is None:
+        return arguments
+    # Once more, so that what is said by name stands and what is not said is the workload's.
+    return _build_parser(commands, config_for(workload)).parse_args(words)
+
+
+def _build_parser(commands: Commands, default: EngineConfig) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM, description="An OpenAI-compatible inference server built around exact speculative decoding."
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {program_version()}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    serving = _add_command(commands, "serve", serve, "serve a model over HTTP")
+    serving = _add_command(subparsers, "serve", commands.serve, "serve a model over HTTP")
     _add_server_arguments(serving)
     _add_access_arguments(serving)
-    _add_engine_arguments(serving).add_argument(
+    _add_engine_arguments(serving, default).add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
         action="store_false",
         help="compute every prompt anew, even where it begins like an earlier one",
     )
 
-    measuring = _add_command(commands, "bench", bench, "measure speculation against plain decoding")
+    measuring = _add_command(subparsers, "bench", commands.bench, "measure speculation against plain decoding")
     add_bench_arguments(measuring)
-    _add_engine_arguments(measuring)
+    _add_engine_arguments(measuring, default)
     # The second of two compared runs would find the prompts of the first.
     measuring.set_defaults(enable_prefix_caching=False)
 
-    timing = _add_command(commands, "steps", steps, "measure what a step costs, by its number of rows")
+    timing = _add_command(subparsers, "steps", commands.steps, "measure what a step costs, by its number of rows")
     add_steps_arguments(timing)
-    _add_engine_arguments(timing)
+    _add_engine_arguments(timing, default)
     timing.set_defaults(enable_prefix_caching=False)
+
+    explaining = _add_command(subparsers, "inspect", commands.inspect, "explain the steps that a server has traced")
+    add_inspect_arguments(explaining)
     return parser
 
 
@@ -108,9 +130,9 @@ def parse_size(text: str) -> int:
 
 
 def _add_command(
-    commands: argparse._SubParsersAction[_Parser], name: str, run: Command, summary: str
+    subparsers: argparse._SubParsersAction[_Parser], name: str, run: Command, summary: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(
+    command = subparsers.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_Help
     )
     command.set_defaults(run=run)
@@ -182,8 +204,7 @@ def _add_access_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    default = EngineConfig()
+def _add_engine_arguments(parser: argparse.ArgumentParser, default: EngineConfig) -> argparse._ArgumentGroup:
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -192,6 +213,11 @@ def _add_engine_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         help="a Hugging Face folder or name, or a .gguf file",
     )
     group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--workload",
+        choices=get_args(Workload),
+        help="settings that go together, in the place of the defaults; those given by name stand",
+    )
     for field, choices, text in _CHOICES:
         group.add_argument(_flag(field), choices=choices, default=getattr(default, field), help=text)
     for field, text in _NUMBERS:

@@ -21,6 +21,7 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything about a benchmark but the engine."""
     _add_measurement_arguments(parser)
     _add_server_arguments(parser)
+    _add_simulation_arguments(parser)
 
 
 def add_steps_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,14 @@ def add_steps_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--steps", type=int, metavar="N", default=20, help="timed steps of each kind")
     group.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+
+
+def add_inspect_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to show of a trace."""
+    parser.add_argument("trace", type=Path, metavar="FILE", help="what serve --trace FILE has written")
+    parser.add_argument("--request", metavar="ID", help="only steps of this request")
+    parser.add_argument("--first", type=int, metavar="N", default=0, help="first step to show, from 0")
+    parser.add_argument("--steps", type=int, metavar="N", default=10, help="most steps to show; 0 is the summary alone")
 
 
 def bench_options(arguments: argparse.Namespace) -> BenchOptions:
@@ -118,6 +127,27 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         "--endpoint",
         choices=get_args(Endpoint),
         help="where prompts go, as bare text or as a message (default: completions)",
+    )
+
+
+def _add_simulation_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("simulation")
+    group.add_argument(
+        "--simulate",
+        action="store_true",
+        help="run the scheduler and the controller on recorded drafts and step times; no model is loaded",
+    )
+    group.add_argument(
+        "--step-times",
+        metavar="NAME",
+        default="h200-8b",
+        help="the simulated machine: h200-8b, or a JSON file of seconds by rows",
+    )
+    group.add_argument(
+        "--recorded",
+        type=Path,
+        metavar="FILE",
+        help="a trace of requests with --draft-length fixed (default: one of the built-in prompts)",
     )
 
 

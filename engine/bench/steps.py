@@ -110,13 +110,13 @@ def _stream(name: str, num_rows: int, vocab_size: int, num_steps: int, temperatu
         name,
         [(seed * 7919 + i * 104729) % vocab_size for i in range(_NUM_PROMPT_TOKENS)],
         SamplingParams(seed=seed, temperature=temperature, max_tokens=max_tokens, ignore_eos=True),
-        text=_Silence(),
+        text=SilentText(),
         speculation=SpeculationParams(SpeculationMode.AUTO),
         num_speculative_tokens=num_rows - 1,
     )
 
 
-class _Silence:
+class SilentText:
     """A text that nobody reads."""
 
     def append(self, token_id: int, *, check_stop: bool = True, is_last: bool = False) -> str | None:

@@ -7,6 +7,7 @@ in TETRIS (arXiv 2502.15197).
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 from typing import NamedTuple
 
 from engine.scheduling.scheduler import ScheduledBatch
@@ -17,6 +18,10 @@ from engine.speculation.live_speedup import LiveSpeedup
 from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
 from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, StepStats, Verdict
+
+
+# Tokens; sums in another order differ by less.
+_EQUAL = 1e-9
 
 
 class _Choice(NamedTuple):
@@ -84,21 +89,23 @@ class GoodputController:
         self._survival.release(sequence)
 
     def _choose(self, batch: ScheduledBatch, chances: Seq[Seq[float]]) -> _Choice:
-        """The lengths for which expected tokens, divided by the expected time, are most."""
+        """The lengths that bring the most tokens for their time.
+
+        A second is worth the tokens that these requests, by themselves, get out of it at best. Prompt rows in the same
+        step make it longer whatever is drafted, so what a drafted row is worth is what it adds to the whole step.
+        """
         # Chances never increase within a draft, so the best so many of all are a beginning of each.
         candidates = sorted(
             ((chance, place) for place, of_draft in enumerate(chances) for chance in of_draft), reverse=True
         )
-        seconds = self._times.predict(batch.num_rows, len(candidates))
-        most = self._most_rows(batch, seconds)
-        gain = float(sum(entry.samples for entry in batch))
-        best, best_goodput, best_of_all = 0, gain / seconds[0], 0
-        for number, (chance, _) in enumerate(candidates, start=1):
-            gain += chance
-            if gain / seconds[number] > best_goodput:
-                best_of_all, best_goodput = number, gain / seconds[number]
-                if number <= most:
-                    best = number
+        num_sampling = sum(entry.samples for entry in batch)
+        gains = list(accumulate((chance for chance, _ in candidates), initial=float(num_sampling)))
+        alone = self._times.predict(num_sampling, len(candidates))
+        seconds = alone if batch.num_rows == num_sampling else self._times.predict(batch.num_rows, len(candidates))
+        worth = max(gain / time for gain, time in zip(gains, alone, strict=True))
+        values = [gain - worth * time for gain, time in zip(gains, seconds, strict=True)]
+        best_of_all = _first_best(values)
+        best = _first_best(values[: self._most_rows(batch, seconds) + 1])
         lengths = [0] * len(batch)
         for _, place in candidates[:best]:
             lengths[place] += 1
@@ -125,3 +132,9 @@ class GoodputController:
         if not self._is_plain:
             seconds = stats.seconds + stats.propose_seconds
             self._speedup.observe_drafted(num_sequences, stats.num_generated_tokens, seconds)
+
+
+def _first_best(values: Seq[float]) -> int:
+    """Of equal values the first, for fewer rows."""
+    most = max(values)
+    return next(place for place, value in enumerate(values) if value >= most - _EQUAL)

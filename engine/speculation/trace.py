@@ -5,6 +5,7 @@ The format of the file lies here and nowhere else. No token and no text is writt
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.errors import ConfigError
-from engine.scheduling.scheduler import ScheduledBatch
-from engine.types import DraftDecision, StepStats, Verdict
+from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
+from engine.types import DraftDecision, RequestOutput, StepStats, Verdict
 
 # Microseconds, and chances to as many digits.
 _DIGITS = 6
@@ -79,13 +80,23 @@ class StepRecorder(Protocol):
     """Is told of every step when it is over."""
 
     def record(
-        self, batch: ScheduledBatch, decisions: Seq[DraftDecision], verdicts: Seq[Verdict], stats: StepStats
+        self,
+        batch: ScheduledBatch,
+        decisions: Seq[DraftDecision],
+        verdicts: Seq[Verdict],
+        outputs: Seq[RequestOutput],
+        stats: StepStats,
     ) -> None: ...
 
 
 class _NoRecorder:
     def record(
-        self, batch: ScheduledBatch, decisions: Seq[DraftDecision], verdicts: Seq[Verdict], stats: StepStats
+        self,
+        batch: ScheduledBatch,
+        decisions: Seq[DraftDecision],
+        verdicts: Seq[Verdict],
+        outputs: Seq[RequestOutput],
+        stats: StepStats,
     ) -> None:
         pass
 
@@ -109,8 +120,14 @@ class TraceFile:
         self._began = clock()
 
     def record(
-        self, batch: ScheduledBatch, decisions: Seq[DraftDecision], verdicts: Seq[Verdict], stats: StepStats
+        self,
+        batch: ScheduledBatch,
+        decisions: Seq[DraftDecision],
+        verdicts: Seq[Verdict],
+        outputs: Seq[RequestOutput],
+        stats: StepStats,
     ) -> None:
+        confirmed = {output.request_id: len(output.token_ids) for output in outputs}
         step = TracedStep(
             at=self._clock() - self._began,
             num_rows=stats.num_rows,
@@ -121,19 +138,7 @@ class TraceFile:
             num_waiting=stats.num_waiting,
             num_preemptions=stats.num_preemptions,
             requests=[
-                TracedRequest(
-                    id=entry.sequence.request_id,
-                    num_prompt_tokens=entry.sequence.num_prompt_tokens,
-                    # The step is over: its tokens are in the sequence already, but for what lay behind an end.
-                    position=max(entry.sequence.num_output_tokens - len(verdict.token_ids), 0),
-                    num_rows=entry.num_tokens,
-                    source=decision.proposed.source,
-                    confidences=list(decision.proposed.probabilities),
-                    chances=list(decision.chances),
-                    length=decision.length,
-                    accepted=verdict.num_accepted,
-                    reason=decision.reason,
-                )
+                _traced(entry, decision, verdict, confirmed.get(entry.sequence.request_id, 0))
                 for entry, decision, verdict in zip(batch, decisions, verdicts, strict=True)
             ],
         )
@@ -141,15 +146,33 @@ class TraceFile:
         self._file.flush()  # whoever looks at it while the server runs, or after it was killed, sees every step
 
 
+def _traced(entry: ScheduledSequence, decision: DraftDecision, verdict: Verdict, num_confirmed: int) -> TracedRequest:
+    """The step is over: its ``num_confirmed`` tokens are in the sequence already."""
+    return TracedRequest(
+        id=entry.sequence.request_id,
+        num_prompt_tokens=entry.sequence.num_prompt_tokens,
+        position=entry.sequence.num_output_tokens - num_confirmed,
+        num_rows=entry.num_tokens,
+        source=decision.proposed.source,
+        confidences=list(decision.proposed.probabilities),
+        chances=list(decision.chances),
+        length=decision.length,
+        accepted=min(verdict.num_accepted, num_confirmed),
+        reason=decision.reason,
+    )
+
+
 def read_trace(path: Path) -> Iterator[TracedStep]:
-    """The steps in a file; a last line that was cut off is passed over.
+    """The steps in a file, which may be compressed by gzip; a last line that was cut off is passed over.
 
     Raises:
         ConfigError: it cannot be read, or a line is no step; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        lines = text.decode().split("\n")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         raise ConfigError(f"trace {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     for number, line in enumerate(lines[:-1], start=1):
         try:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from server.cli_arguments import build_parser
+from server.cli_arguments import Commands, parse_arguments
 
 
 def parse(*words: str) -> argparse.Namespace:
-    return build_parser(serve=lambda arguments: 0, bench=lambda arguments: 0, steps=lambda arguments: 0).parse_args(
-        words
-    )
+    return parse_arguments(words, Commands(*[lambda arguments: 0] * 4))
