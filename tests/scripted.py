@@ -20,6 +20,7 @@ from engine.scheduling.block_manager import NULL_BLOCK, BlockManager
 from engine.scheduling.scheduler import ScheduledBatch, Scheduler
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.drafter import Drafter, NullDrafter
+from engine.speculation.trace import NO_RECORDER, StepRecorder
 from engine.speculation.verifier import Verifier
 from engine.types import Draft, TokenLogprob
 
@@ -171,6 +172,7 @@ class ScriptedEngine:
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
         sampler: ScriptedSampler | RecitingSampler | None = None,
+        recorder: StepRecorder = NO_RECORDER,
     ) -> None:
         self.max_num_batched_tokens = max_num_batched_tokens
         self.block_manager = BlockManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
@@ -185,4 +187,5 @@ class ScriptedEngine:
             runner=self.runner,
             verifier=Verifier(sampler or ScriptedSampler()),  # type: ignore[arg-type]
             end_token_ids=frozenset({END_TOKEN}),
+            recorder=recorder,
         )

@@ -13,8 +13,10 @@ from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
 from engine.speculation.step_times import StepTimes
 
-# Seconds between two trials of a drafter that is not worth asking: the first, and the most after trials in vain.
+# Seconds between two trials of a drafter that is not worth asking: at first, and after trials in vain.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.6
+# The latter in times that asking takes, so that trials cost little, and the most however long that is.
+_LONGEST_WAIT_IN_DRAFTS, _LIMIT = 64, 4.0
 # How much the newest draft counts in what a request's drafts are worth, and in what all requests' are.
 _NEWEST, _NEWEST_OF_ALL = 0.25, 0.05
 # How much the newest cost counts; drafts that also catch up with a prompt take longer than those that follow.
@@ -39,6 +41,7 @@ class DraftGate:
         self._worth: float | None = None
         self._wait = _FIRST_WAIT
         self._asked_all_at = clock()
+        self._could_pay = True
 
     def choose(self, batch: ScheduledBatch, places: Seq[int], expected: Seq[float]) -> list[int]:
         """Which entries of the batch the drafter is to be asked for.
@@ -61,7 +64,9 @@ class DraftGate:
         elif self._clock() - self._asked_all_at < self._wait:
             return []
         else:
-            self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
+            most = sum(batch.entries[place].max_draft_length for place in places)
+            self._could_pay = self._pays(batch, len(places), sum(expected), most - sum(expected))
+            self._wait = min(max(2 * self._wait, _FIRST_WAIT), self._longest_wait(len(places)))
         self._asked_all_at = self._clock()
         return list(places)
 
@@ -77,8 +82,11 @@ class DraftGate:
             self._worth = overall + _NEWEST_OF_ALL * (tokens - overall)
 
     def judge(self, *, is_right: bool) -> None:
-        """Whether the first token of a draft was right, verified or not: if so, another trial is worth it at once."""
-        if is_right:
+        """Whether the first token of a draft was right, verified or not.
+
+        A drafter that was not worth asking and is right may have become better, which further trials tell at once.
+        """
+        if is_right and self._could_pay:
             self._wait = 0.0
 
     def release(self, sequence: Sequence) -> None:
@@ -92,6 +100,9 @@ class DraftGate:
         seconds = self._times.predict(num_rows, max(round(gain), 1))
         drafting = self._drafting_seconds(num_asked)
         return (num_tokens + gain) / (seconds[-1] + drafting) > num_tokens / seconds[0]
+
+    def _longest_wait(self, num_asked: int) -> float:
+        return min(max(_LONGEST_WAIT, _LONGEST_WAIT_IN_DRAFTS * self._drafting_seconds(num_asked)), _LIMIT)
 
     def _drafting_seconds(self, num_asked: int) -> float:
         """What asking for so many took; of the nearest number of which that is known, in proportion if it is less."""

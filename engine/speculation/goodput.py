@@ -19,7 +19,6 @@ from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
 from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, StepStats, Verdict
 
-
 # Tokens; sums in another order differ by less.
 _EQUAL = 1e-9
 

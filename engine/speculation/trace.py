@@ -113,9 +113,10 @@ class TraceFile:
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         try:
-            self._file = path.open("w", encoding="utf-8")
+            path.write_text("", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"trace {path} cannot be written: {error.strerror or error}") from error
+        self._path = path
         self._clock = clock
         self._began = clock()
 
@@ -142,8 +143,9 @@ class TraceFile:
                 for entry, decision, verdict in zip(batch, decisions, verdicts, strict=True)
             ],
         )
-        self._file.write(json.dumps(_rounded(asdict(step)), separators=(",", ":")) + "\n")
-        self._file.flush()  # whoever looks at it while the server runs, or after it was killed, sees every step
+        # Opened for each step: whoever looks at it while the server runs, or after it was killed, sees them all.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_rounded(asdict(step)), separators=(",", ":")) + "\n")
 
 
 def _traced(entry: ScheduledSequence, decision: DraftDecision, verdict: Verdict, num_confirmed: int) -> TracedRequest:
