@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from engine.bench.recorded_load import recorded_requests
+from engine.bench.recorded_load import RecordedRequest, recorded_requests
 from engine.bench.simulate import policies, simulate
 from engine.bench.simulation_table import simulation_table
 from engine.bench.step_tables import step_times
@@ -43,11 +43,7 @@ def run_simulation(
         if number < 1:
             raise ConfigError(f"concurrency must be at least 1, not {number}")
     times = step_times(machine)
-    if trace is not None:
-        requests = recorded_requests(read_trace(trace))
-    else:
-        with resources.as_file(_BUILT_IN) as built_in:
-            requests = recorded_requests(read_trace(built_in))
+    requests = built_in_requests() if trace is None else recorded_requests(read_trace(trace))
     itl_slo = None if config.itl_slo_ms is None else config.itl_slo_ms / 1000
     chosen = policies(FIXED_LENGTHS, longest_draft=config.num_speculative_tokens, itl_slo=itl_slo)
     runs = []
@@ -55,3 +51,9 @@ def run_simulation(
         runs.append(run)
         progress("simulating", len(runs) / (len(chosen) * len(stream_counts)))
     return simulation_table(runs, machine=machine)
+
+
+def built_in_requests() -> list[RecordedRequest]:
+    """The built-in prompts as the default model answered them, drafted by ``suffix`` with the fixed length 8."""
+    with resources.as_file(_BUILT_IN) as path:
+        return recorded_requests(read_trace(path))

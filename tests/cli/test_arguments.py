@@ -6,12 +6,14 @@ import argparse
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.bench.options import BenchOptions, ServerOptions
 from engine.config import EngineConfig
+from engine.workloads import config_for
 from server.cli_arguments import engine_config, parse_size, server_settings
 from server.cli_bench_arguments import bench_options, server_options
 from server.settings import ServerSettings
@@ -24,6 +26,13 @@ class TestArguments:
         assert server_settings(parse("serve")) == ServerSettings()
         assert bench_options(parse("bench")) == BenchOptions()
 
+    def test_a_workload_is_a_set_of_defaults(self) -> None:
+        assert engine_config(parse("serve", "--workload", "interactive")) == config_for("interactive")
+        assert engine_config(parse("serve", "--workload", "throughput")).max_num_seqs == 64
+        told = engine_config(parse("serve", "--max-num-seqs", "32", "--workload", "throughput"))
+        assert told == replace(config_for("throughput"), max_num_seqs=32), "what is said stands, even the usual default"
+        assert config_for(None) == EngineConfig()
+
     def test_the_benchmark_runs_without_the_prefix_cache(self) -> None:
         assert engine_config(parse("bench")) == EngineConfig(enable_prefix_caching=False)
 
@@ -32,6 +41,7 @@ class TestArguments:
             "serve /models/one --device cpu --dtype bfloat16 --quantization int4 --max-model-len 900 --block-size 8 "
             "--kv-cache-memory 512M --no-prefix-caching --max-num-seqs 4 --max-num-batched-tokens 64 "
             "--max-num-waiting 5 --drafter none --num-speculative-tokens 3 --threads 1 --enforce-eager "
+            "--draft-length adaptive --itl-slo-ms 30.5 --trace /tmp/t "
             "--cache-dir /tmp/c --served-model-name a b --unknown-fields ignore --max-logprobs -1 --api-key k l "
             "--allowed-origins https://a.example --max-request-size 1M --body-timeout 7"
         )
@@ -52,6 +62,8 @@ class TestArguments:
             num_threads=1,
             enforce_eager=True,
             cache_dir=Path("/tmp/c"),
+            itl_slo_ms=30.5,
+            trace=Path("/tmp/t"),
         )
         settings = server_settings(parse(*words.split()))
         assert settings == ServerSettings(

@@ -61,3 +61,22 @@ def test_bench_says_in_one_line_why_a_server_failed(
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("draftahead: error: ")]
     assert "prompt 1 (qa) failed: " in error
     assert "/v1/completions answered 404: " in error
+
+
+def test_bench_simulates_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--simulate", "--concurrency", "2", "--num-speculative-tokens", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "Simulated on h200-8b" in shown
+    assert all(name in shown for name in ("plain", "fixed 7", "adaptive"))
+
+
+def test_a_traced_run_can_be_inspected_and_simulated(
+    folder: Path, tmp_path: Path, bench: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace"
+    words = [*bench, "--device", "cpu", "--threads", "1", "--draft-length", "fixed", "--trace", str(trace)]
+    assert main([*words, "--ignore-eos", "--max-tokens", "40", "--", str(folder)]) == 0
+    assert main(["inspect", str(trace)]) == 0
+    assert "why: whole" in capsys.readouterr().out
+    assert main(["bench", "--simulate", "--recorded", str(trace), "--concurrency", "1"]) == 0
+    assert "adaptive" in capsys.readouterr().out

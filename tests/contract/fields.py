@@ -49,6 +49,10 @@ ELSEWHERE = {
         ),
         "speculation.mode": ("the drafter, or none", _SPECULATION),
         "speculation.num_speculative_tokens": ("the longest draft", _SPECULATION),
+        "speculation.itl_slo_ms": (
+            "milliseconds between two tokens that drafts must not exceed",
+            "engine/speculation/test_goodput.py::test_no_step_is_longer_than_a_target",
+        ),
         "prediction.type": ("`content`", "server/test_prediction.py::test_what_is_no_prediction_is_refused"),
         "prediction.content": ("a text, or its parts with a line for each", _PREDICTION),
         "prediction.content.type": ("`text`", _PREDICTION),
