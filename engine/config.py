@@ -67,7 +67,7 @@ class EngineConfig:
     drafter: DrafterName = "auto"
     draft_model: str | None = None
     shared_suffix_tokens: int = 0
-    num_speculative_tokens: int = 6
+    num_speculative_tokens: int = 8
     draft_length: DraftLength = "adaptive"
     itl_slo_ms: float | None = None
     trace: Path | None = None
