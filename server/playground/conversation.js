@@ -23,7 +23,7 @@ export class Conversation {
       { role: "user", content: question },
       { role: "assistant", content: answer },
     ];
-    this.button.hidden = false;
+    this.button.disabled = false;
   }
 
   forget() {
@@ -35,7 +35,7 @@ export class Conversation {
   #draw() {
     this.list.replaceChildren(...this.turns.map(itemOf));
     this.list.hidden = !this.turns.length;
-    this.button.hidden = !this.turns.length;
+    this.button.disabled = !this.turns.length;
   }
 }
 

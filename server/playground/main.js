@@ -7,7 +7,7 @@ import { Session } from "./session.js";
 import { Stage } from "./stage.js";
 
 const EXAMPLES = {
-  chat: "Correct the spelling and change nothing else:\n\nThe libary opend in 1911 and is the oldest publick building in the town. The libary holds forty thousand books, and the oldest of the books is an atlas of 1642.",
+  chat: "Write a short Python class Point with x and y, and methods add, subtract and multiply.",
   completions: "A short list of the planets, from the sun outwards:\n\n1. Mercury is the smallest planet.\n2. Venus is the hottest planet.\n3.",
 };
 

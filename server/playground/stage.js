@@ -8,7 +8,7 @@ import { Strip } from "./strip.js";
 import { Tip } from "./tip.js";
 import { drawVerdict } from "./verdict.js";
 
-const ENDS = { stop: "ended by itself", length: "at the most tokens" };
+const ENDS = { stop: "ended by itself", length: "the most allowed" };
 
 export class Stage {
   constructor(page) {

@@ -26,8 +26,8 @@ export class Tip {
     const at = span.getClientRects()[0] ?? span.getBoundingClientRect();
     const { width, height } = this.element.getBoundingClientRect();
     const left = Math.min(Math.max(at.left, MARGIN), window.innerWidth - width - MARGIN);
-    const above = at.top - height - MARGIN;
-    const top = above > MARGIN ? above : at.bottom + MARGIN;
+    const below = at.bottom + MARGIN;
+    const top = below + height < window.innerHeight ? below : at.top - height - MARGIN;
     this.element.style.left = `${left + window.scrollX}px`;
     this.element.style.top = `${top + window.scrollY}px`;
   }
@@ -72,7 +72,7 @@ function originSaid(token) {
 function draftSaid(token) {
   const whole = `${token.draft_length} by ${nameOf(token.drafter)}`;
   if (token.origin === "bonus") return `behind ${whole}`;
-  return `position ${token.draft_position} of ${whole}`;
+  return `token ${token.draft_position + 1} of ${whole}`;
 }
 
 function percent(share) {
