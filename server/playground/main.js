@@ -6,6 +6,7 @@ import { readForm } from "./request.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
 
+const PROMPT_NAMES = { chat: "Message", completions: "Prompt" };
 const EXAMPLES = {
   chat: "Write a short Python class Point with x and y, and methods add, subtract and multiply.",
   completions: "A short list of the planets, from the sun outwards:\n\n1. Mercury is the smallest planet.\n2. Venus is the hottest planet.\n3.",
@@ -48,6 +49,7 @@ function chooseRoute() {
   const route = form.elements.route.value;
   for (const element of form.querySelectorAll("[data-route]")) element.hidden = element.dataset.route !== route;
   if (!prompt.value || Object.values(EXAMPLES).includes(prompt.value)) prompt.value = EXAMPLES[route];
+  document.getElementById("prompt_name").textContent = PROMPT_NAMES[route];
   results.dataset.route = route;
 }
 

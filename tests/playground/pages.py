@@ -27,7 +27,9 @@ class Playground:
 
     def open(self, *, key: str = KEY) -> None:
         self.page.goto("/")
-        self.page.get_by_label("API key").wait_for()
+        closed = self.page.locator("details:not([open]) > summary")  # as on a phone
+        while closed.count():
+            closed.first.click()
         self.fill({"API key": key})
         self.page.get_by_role("radio", name="Completion").check(force=True)
         self.fill({"Prompt": PROMPT, "Most tokens": "40", "Seed": "7"})

@@ -186,9 +186,6 @@ def test_every_control_has_a_label(playground: Playground) -> None:
 def test_a_phone_shows_it_all_and_each_scheme_its_colours(browser: Browser, url: str, scheme: str) -> None:
     context = browser.new_context(base_url=url, viewport={"width": 390, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
-    page.goto("/")
-    for group in ("Sampling", "Speculation", "Access"):
-        page.get_by_text(group, exact=True).click()
     playground = Playground(page)
     playground.open()
     playground.run()
