@@ -31,7 +31,7 @@ class Playground:
         while closed.count():
             closed.first.click()
         self.fill({"API key": key})
-        self.page.get_by_role("radio", name="Completion").check(force=True)
+        self.page.get_by_text("Completion", exact=True).click()
         self.fill({"Prompt": PROMPT, "Most tokens": "40", "Seed": "7"})
 
     def fill(self, values: dict[str, str]) -> None:

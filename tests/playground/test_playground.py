@@ -136,7 +136,7 @@ def test_the_page_needs_no_key_and_its_calls_do(page: Page) -> None:
 
 def test_a_chat_goes_on_and_begins_anew(playground: Playground) -> None:
     page = playground.page
-    page.get_by_role("radio", name="Chat").check(force=True)
+    page.get_by_text("Chat", exact=True).click()
     playground.fill({"Message": "one", "System message": "be brief", "Most tokens": "8"})
     playground.run()
     answer = playground.text()
