@@ -3,6 +3,7 @@
 const NAMES = {
   prediction: "prediction",
   suffix: "suffix",
+  shared_suffix: "earlier outputs",
   model: "draft model",
   head: "draft head",
 };

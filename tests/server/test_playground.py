@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engine.speculation import draft_model, prediction, suffix
 from server.playground import PATHS
 
 FOLDER = Path(__file__).parents[2] / "server" / "playground"
@@ -57,3 +58,10 @@ def test_a_file_needs_nothing_from_elsewhere(file: Path) -> None:
     assert not re.search(r"https?:|[\"'(]//", text)
     assert not re.search(r"\son\w+=|<style|style=|<script(?! type=\"module\" src=)", text)
     assert len(text.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", [prediction.NAME, suffix.NAME, suffix.SHARED_NAME, draft_model.NAME])
+def test_every_drafter_has_a_name_and_a_colour(name: str) -> None:
+    assert f"\n  {name}: " in (FOLDER / "names.js").read_text("utf-8")
+    assert f'[data-name="{name}"]' in (FOLDER / "colours.css").read_text("utf-8")
+    assert f"`{name}`" in (FOLDER.parents[1] / "docs" / "api.md").read_text("utf-8")
