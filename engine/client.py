@@ -29,6 +29,16 @@ class GenerateRequest:
     prediction: tuple[int, ...] = ()
 
 
+class TextPieces(Protocol):
+    """Splits a text among the tokens that it is made of: a character is in the piece of the token that completes it."""
+
+    def push(self, token_id: int) -> str:
+        """The piece of the next token; possibly empty."""
+
+    def flush(self) -> str:
+        """What belongs to the last piece when nothing follows: a cut character as U+FFFD."""
+
+
 class RequestStream(Protocol):
     """The outputs of one accepted request. Exactly one output, the last, has a ``finish_reason``."""
 
@@ -127,6 +137,9 @@ class EngineClient(Protocol):
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token by itself, special tokens included: possibly part of a character, possibly none."""
+
+    def text_pieces(self, *, skip_special_tokens: bool = True) -> TextPieces:
+        """For one output, from its first token on."""
 
     def subscribe(self, on_step: Callable[[StepStats], None]) -> None:
         """Have ``on_step`` called on the event loop after every step."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from engine.provenance import StepProvenance
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence, Scheduler
 from engine.sequence import Sequence
 from engine.speculation.controller import DraftLengthController
@@ -153,7 +154,8 @@ class EngineCore:
             sequence.finish(FinishReason.LENGTH)
         if not num_confirmed and not sequence.is_finished:
             return None
-        return self._output(sequence, verdict, num_confirmed, now)
+        provenance = StepProvenance(num_confirmed, draft.source, len(draft.token_ids), verdict.num_accepted)
+        return self._output(sequence, verdict, provenance, now)
 
     def _append(self, sequence: Sequence, verdict: Verdict) -> int:
         """Confirm tokens up to the one that ends the request, if any; how many."""
@@ -163,7 +165,8 @@ class EngineCore:
                 return num_confirmed
         return len(verdict.token_ids)
 
-    def _output(self, sequence: Sequence, verdict: Verdict, num_confirmed: int, now: float) -> RequestOutput:
+    def _output(self, sequence: Sequence, verdict: Verdict, provenance: StepProvenance, now: float) -> RequestOutput:
+        num_confirmed = provenance.num_tokens
         is_first = sequence.num_output_tokens == num_confirmed
         output = RequestOutput(
             sequence.request_id,
@@ -174,6 +177,7 @@ class EngineCore:
             if is_first and sequence.params.prompt_logprobs is not None
             else None,
             time=now,
+            provenance=[provenance],
         )
         return self._retire(sequence, output, now) if sequence.is_finished else output
 

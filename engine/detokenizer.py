@@ -32,8 +32,7 @@ class Detokenizer:
         include_stop: bool = False,
         skip_special_tokens: bool = True,
     ) -> None:
-        kind = _BytePieces if tokenizer.is_byte_level else _WindowPieces
-        self._pieces: Pieces = kind(tokenizer, skip_special_tokens=skip_special_tokens)
+        self._pieces = text_pieces(tokenizer, skip_special_tokens=skip_special_tokens)
         self._stop = stop
         self._include_stop = include_stop
         self._held = ""  # what is not released, behind what may still be the beginning of a stop string
@@ -99,6 +98,12 @@ class Pieces(Protocol):
 
     def flush(self) -> str:
         """The text of what is still uncertain, when nothing follows."""
+
+
+def text_pieces(tokenizer: Tokenizer, *, skip_special_tokens: bool) -> Pieces:
+    """The way of ``tokenizer``, for one output."""
+    kind = _BytePieces if tokenizer.is_byte_level else _WindowPieces
+    return kind(tokenizer, skip_special_tokens=skip_special_tokens)
 
 
 class _BytePieces:

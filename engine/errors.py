@@ -35,4 +35,4 @@ class EngineUnavailable(DraftaheadError):
 
 
 class RemoteError(DraftaheadError):
-    """A server that is measured over HTTP cannot be reached, refused a request or broke off its answer."""
+    """A server that is asked over HTTP cannot be reached, refused a request or broke off its answer."""

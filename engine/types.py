@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from engine.provenance import StepProvenance
+
 # Told the stage and the fraction done, 0..1; each stage that takes long counts from 0.
 Progress = Callable[[str, float], None]
 
@@ -190,6 +192,7 @@ class RequestOutput:
         error: what went wrong if ``finish_reason`` is ``ERROR``.
         metrics: on the last output.
         time: when the step ended, seconds of ``time.monotonic``.
+        provenance: where the tokens came from, an entry a step.
     """
 
     request_id: str
@@ -202,6 +205,7 @@ class RequestOutput:
     error: str | None = None
     metrics: RequestMetrics | None = None
     time: float = 0.0
+    provenance: list[StepProvenance] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ def join_outputs(outputs: Sequence[RequestOutput]) -> RequestOutput:
         text="".join(output.text for output in outputs),
         logprobs=[entry for output in outputs for entry in output.logprobs or ()],
         prompt_logprobs=first.prompt_logprobs,
+        provenance=[step for output in outputs for step in output.provenance],
     )
 
 

@@ -11,7 +11,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from engine.client import EngineClient
 from engine.version import program_version
-from server import chat, completions, ops, tokens
+from server import chat, completions, ops, playground, tokens
 from server.errors import install_error_handlers
 from server.guard import REQUEST_ID, Guard
 from server.openapi import describe
@@ -47,6 +47,7 @@ def create_app(engine: EngineClient, settings: ServerSettings) -> FastAPI:
     app.include_router(chat.router)
     app.include_router(tokens.router)
     app.include_router(ops.router)
+    app.include_router(playground.router)
     install_error_handlers(app)
     app.add_middleware(Guard, api_keys=settings.api_keys)
     app.add_middleware(ResponseCount)

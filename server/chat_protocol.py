@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from server.chat_messages import ChatPromptFields
 from server.chat_unserved import ChatUnservedFields
-from server.protocol import Answer, GenerationFields, PromptLogprobs
+from server.protocol import Answer, GenerationFields, PromptLogprobs, TokenProvenance
 
 
 class ChatRequest(ChatPromptFields, ChatUnservedFields, GenerationFields):
@@ -61,7 +61,7 @@ class ChatAnswerMessage(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """One choice of a whole answer. ``token_ids`` are left out unless asked for."""
+    """One choice of a whole answer. The last two are left out unless asked for."""
 
     index: int
     message: ChatAnswerMessage
@@ -69,6 +69,7 @@ class ChatChoice(BaseModel):
     finish_reason: Literal["stop", "length"] | None
     stop_reason: str | int | None
     token_ids: list[int] | None = None
+    token_provenance: list[TokenProvenance] | None = None
 
 
 class ChatCompletion(Answer):
@@ -89,7 +90,7 @@ class ChatDelta(BaseModel):
 
 
 class ChatChunkChoice(BaseModel):
-    """What a chunk adds to a choice. ``token_ids`` are left out unless asked for."""
+    """What a chunk adds to a choice. The last two are left out unless asked for."""
 
     index: int
     delta: ChatDelta
@@ -97,11 +98,13 @@ class ChatChunkChoice(BaseModel):
     finish_reason: Literal["stop", "length"] | None
     stop_reason: str | int | None
     token_ids: list[int] | None = None
+    token_provenance: list[TokenProvenance] | None = None
 
     @property
     def says_something(self) -> bool:
         """Whether a chunk with this would tell a client anything."""
-        has_tokens = bool(self.token_ids) or (self.logprobs is not None and bool(self.logprobs.content))
+        has_logprobs = self.logprobs is not None and bool(self.logprobs.content)
+        has_tokens = bool(self.token_ids or self.token_provenance) or has_logprobs
         return bool(self.delta.content) or has_tokens or self.finish_reason is not None
 
 

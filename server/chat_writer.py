@@ -19,6 +19,7 @@ from server.chat_protocol import (
     ChatTokenLogprob,
     ChatTopLogprob,
 )
+from server.token_provenance import provenance_writer
 
 
 class ChatWriter:
@@ -65,6 +66,7 @@ class _ChoiceWriter:
         self._shown = choice.plan.presentation
         self._token_name = token_namer(self._shown, engine.token_text)
         self._token_bytes = engine.token_bytes
+        self._provenance = provenance_writer(choice.plan, engine)
         self._is_first = True
 
     def whole(self, output: RequestOutput) -> ChatChoice:
@@ -76,8 +78,7 @@ class _ChoiceWriter:
             finish_reason=finish_reason_of(output),
             stop_reason=output.stop_reason,
         )
-        if self._shown.token_ids:
-            choice.token_ids = output.token_ids
+        self._add_tokens(choice, output)
         return choice
 
     def deltas(self, output: RequestOutput) -> list[ChatChunkChoice]:
@@ -88,9 +89,14 @@ class _ChoiceWriter:
         choice.logprobs = self._logprobs(output)
         choice.finish_reason = finish_reason_of(output)
         choice.stop_reason = output.stop_reason
+        self._add_tokens(choice, output)
+        return [*deltas, choice] if choice.says_something else deltas
+
+    def _add_tokens(self, choice: ChatChoice | ChatChunkChoice, output: RequestOutput) -> None:
         if self._shown.token_ids:
             choice.token_ids = output.token_ids
-        return [*deltas, choice] if choice.says_something else deltas
+        if self._provenance is not None:
+            choice.token_provenance = self._provenance.write(output)
 
     def _opening(self) -> list[ChatChunkChoice]:
         opening = self._delta(ChatDelta(role="assistant", content="", refusal=None))

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, 2 if it could not start as asked, 1 if it failed later, 130 if it was interrupted.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = parse_arguments(words, Commands(serve=_serve, bench=_bench, steps=_steps, inspect=_inspect))
+    arguments = parse_arguments(words, Commands(serve=_serve, bench=_bench, steps=_steps, inspect=_inspect, top=_top))
     arguments.command_line = shlex.join([PROGRAM, *words])
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
@@ -150,6 +150,14 @@ def _inspect(arguments: argparse.Namespace) -> int:
         arguments.trace, request=arguments.request, first=arguments.first, num_steps=arguments.steps
     ):
         screen.print(part)
+    return 0
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from server.top import TopOptions, run_top
+
+    options = TopOptions(url=arguments.url, api_key=arguments.api_key, interval=arguments.interval, once=arguments.once)
+    run_top(options, _screen())
     return 0
 
 

@@ -18,6 +18,7 @@ from engine.config import Device, DrafterName, DraftLength, Dtype, EngineConfig,
 from engine.version import program_version
 from engine.workloads import Workload, config_for
 from server.cli_bench_arguments import add_bench_arguments, add_inspect_arguments, add_steps_arguments
+from server.cli_top_arguments import add_top_arguments
 from server.settings import MetricsNames, ServerSettings, UnknownFields
 
 PROGRAM = "draftahead"
@@ -53,6 +54,7 @@ class Commands(NamedTuple):
     bench: Command
     steps: Command
     inspect: Command
+    top: Command
 
 
 def parse_arguments(words: Sequence[str] | None, commands: Commands) -> argparse.Namespace:
@@ -95,6 +97,9 @@ def _build_parser(commands: Commands, default: EngineConfig) -> argparse.Argumen
 
     explaining = _add_command(subparsers, "inspect", commands.inspect, "explain the steps that a server has traced")
     add_inspect_arguments(explaining)
+
+    watching = _add_command(subparsers, "top", commands.top, "watch a running server in the terminal")
+    add_top_arguments(watching, _KEYS_VARIABLE)
     return parser
 
 

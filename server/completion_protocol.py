@@ -8,7 +8,7 @@ from pydantic import BaseModel, PlainValidator
 
 from engine.errors import InvalidRequest
 from server.errors import json_text
-from server.protocol import Answer, GenerationFields, PromptLogprobs
+from server.protocol import Answer, GenerationFields, PromptLogprobs, TokenProvenance
 
 Prompt = str | tuple[int, ...]
 TopLogprobs = dict[str, float]
@@ -85,7 +85,7 @@ class Logprobs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """One choice, or what a chunk adds to it. The last three are left out unless asked for."""
+    """One choice, or what a chunk adds to it. The last four are left out unless asked for."""
 
     index: int
     text: str
@@ -93,13 +93,15 @@ class CompletionChoice(BaseModel):
     finish_reason: Literal["stop", "length"] | None
     stop_reason: str | int | None
     token_ids: list[int] | None = None
+    token_provenance: list[TokenProvenance] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: PromptLogprobs | None = None
 
     @property
     def says_something(self) -> bool:
         """Whether a chunk with this would tell a client anything."""
-        has_tokens = bool(self.token_ids) or (self.logprobs is not None and bool(self.logprobs.tokens))
+        has_logprobs = self.logprobs is not None and bool(self.logprobs.tokens)
+        has_tokens = bool(self.token_ids or self.token_provenance) or has_logprobs
         return bool(self.text) or has_tokens or self.finish_reason is not None
 
 

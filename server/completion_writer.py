@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from engine.client import EngineClient
 from engine.types import RequestOutput, TokenLogprob
 from server.answers import clamp_logprob, finish_reason_of, prompt_logprobs_of, token_namer
 from server.call import AnswerHead, SubmittedChoice
 from server.completion_protocol import Completion, CompletionChoice, Logprobs, TopLogprobs
+from server.token_provenance import provenance_writer
 
 
 class CompletionWriter:
@@ -16,7 +17,7 @@ class CompletionWriter:
 
     def __init__(self, head: AnswerHead, choices: Sequence[SubmittedChoice], engine: EngineClient) -> None:
         self._head = head
-        self._choices = [ChoiceWriter(choice, engine.token_text) for choice in choices]
+        self._choices = [ChoiceWriter(choice, engine) for choice in choices]
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Completion:
         return self._message([writer.write(output) for writer, output in zip(self._choices, outputs, strict=True)])
@@ -35,11 +36,12 @@ class CompletionWriter:
 class ChoiceWriter:
     """Turns the outputs of one choice into what its chunks say, keeping the character offset between them."""
 
-    def __init__(self, choice: SubmittedChoice, token_text: Callable[[int], str]) -> None:
+    def __init__(self, choice: SubmittedChoice, engine: EngineClient) -> None:
         self._plan = choice.plan
         self._prompt_token_ids = choice.prompt_token_ids
-        self._token_text = token_text
-        self._token_name = token_namer(choice.plan.presentation, token_text)
+        self._token_text = engine.token_text
+        self._token_name = token_namer(choice.plan.presentation, engine.token_text)
+        self._provenance = provenance_writer(choice.plan, engine)
         self._is_first = True
         self._offset = 0
 
@@ -60,6 +62,8 @@ class ChoiceWriter:
             choice.token_ids = output.token_ids
             if is_first:
                 choice.prompt_token_ids = list(self._prompt_token_ids)
+        if self._provenance is not None:
+            choice.token_provenance = self._provenance.write(output)
         if is_first and shown.prompt_logprobs is not None:
             choice.prompt_logprobs = prompt_logprobs_of(output, shown.prompt_logprobs, self._token_text)
         return choice

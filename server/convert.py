@@ -57,12 +57,14 @@ class Presentation:
     Attributes:
         logprobs, prompt_logprobs: alternatives that come with each token; None for no log-probabilities.
         token_ids: whether the ids of prompt and output are.
+        token_provenance: whether it is said where each token came from.
         names_tokens_by_id: whether a token is called ``token_id:7`` and not by its text.
     """
 
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     token_ids: bool = False
+    token_provenance: bool = False
     names_tokens_by_id: bool = False
 
 
@@ -106,7 +108,7 @@ async def plan_choices(
         await asyncio.sleep(0)  # between many prompts the others have their turn
         presentation = _presentation(body, prompt, engine.info.vocab_size)
         params = SamplingParams(**common, **_own_sampling(prompt, presentation, engine.info.vocab_size), seed=seed)
-        if body.ranks_candidates and params.logprobs is None:
+        if params.logprobs is None and (body.ranks_candidates or presentation.token_provenance):
             params = replace(params, logprobs=0)
         for _ in range(body.num_candidates):
             index = len(plans)
@@ -127,6 +129,7 @@ def _presentation(body: GenerationFields, prompt: PromptPlan, vocab_size: int) -
         logprobs=_number_of(prompt.logprobs, vocab_size),
         prompt_logprobs=_number_of(body.prompt_logprobs, vocab_size),
         token_ids=bool(body.return_token_ids),
+        token_provenance=bool(body.return_token_provenance),
         names_tokens_by_id=bool(body.return_tokens_as_token_ids),
     )
 

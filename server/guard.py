@@ -12,11 +12,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server import playground
 from server.errors import error_body, fault_body, json_text
 
 REQUEST_ID = "X-Request-Id"
-# What probes and scrapers ask, which tells nothing of what is generated.
-OPEN_PATHS = frozenset({"/health", "/ping", "/version", "/metrics"})
+# What probes, scrapers and browsers ask, which tells nothing of what is generated.
+OPEN_PATHS = playground.PATHS | {"/health", "/ping", "/version", "/metrics"}
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 

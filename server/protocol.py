@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, PlainValidator
 
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
+from engine.provenance import TokenOrigin
 from server.errors import json_text
 from server.text_parts import RequestPart, TextParts
 from server.unserved import UnservedFields
@@ -87,6 +88,7 @@ class GenerationFields(UnservedFields, RequestPart):
     prompt_logprobs: int | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
+    return_token_provenance: bool | None = None
     skip_special_tokens: bool | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
@@ -160,6 +162,21 @@ class PromptLogprob(BaseModel):
 
 
 PromptLogprobs = list[dict[str, PromptLogprob] | None]
+
+
+class TokenProvenance(BaseModel):
+    """An output token: what it adds to the text, how likely it was, and how it came to be.
+
+    ``drafter`` and ``draft_position`` are null in a step without a draft, of which ``draft_length`` is 0.
+    """
+
+    token_id: int
+    text: str
+    logprob: float
+    origin: TokenOrigin
+    drafter: str | None
+    draft_position: int | None
+    draft_length: int
 
 
 class SpeculativeDecoding(BaseModel):

@@ -17,6 +17,7 @@ from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from engine.predicted_output import PredictedOutput
+from engine.provenance import StepProvenance
 from engine.types import (
     DraftCounts,
     FinishReason,
@@ -168,6 +169,9 @@ class FakeEngine:
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokenizer.spell([token_id], skip_special_tokens=False)
 
+    def text_pieces(self, *, skip_special_tokens: bool = True) -> FakePieces:
+        return FakePieces(skip_special_tokens=skip_special_tokens)
+
     async def submit(self, request: GenerateRequest) -> FakeStream:
         refusal = self.refusals.popleft() if self.refusals else None
         if refusal is not None:
@@ -177,6 +181,20 @@ class FakeEngine:
         self.requests.append(request)
         self.num_in_flight += 1
         return FakeStream(self, request, prompt)
+
+
+class FakePieces:
+    """``TextPieces`` over bytes."""
+
+    def __init__(self, *, skip_special_tokens: bool) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._skips_special = skip_special_tokens
+
+    def push(self, token_id: int) -> str:
+        return self._decoder.decode(ByteTokenizer().spell([token_id], skip_special_tokens=self._skips_special))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", True)
 
 
 @dataclass
@@ -271,6 +289,8 @@ class FakeStream:
         now, params = time.monotonic(), self.request.params
         self.engine.report(self._account(tokens, step))
         output = RequestOutput(self.request.request_id, list(tokens), text, time=now)
+        num_accepted = min(len(tokens) - 1, self._num_drafted) if tokens else 0
+        output.provenance = [StepProvenance(len(tokens), "suffix", self._num_drafted, num_accepted)]
         if params.logprobs is not None:
             output.logprobs = [fake_logprob(token, params.logprobs) for token in tokens]
         if params.prompt_logprobs is not None and step == 0:

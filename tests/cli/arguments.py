@@ -8,4 +8,4 @@ from server.cli_arguments import Commands, parse_arguments
 
 
 def parse(*words: str) -> argparse.Namespace:
-    return parse_arguments(words, Commands(*[lambda arguments: 0] * 4))
+    return parse_arguments(words, Commands(*[lambda arguments: 0] * len(Commands._fields)))

@@ -130,7 +130,7 @@ def test_no_call_may_have_more_choices_than_the_engine_ever_takes() -> None:
 def test_help_and_version_do_not_load_torch() -> None:
     code = (
         "import sys\nfrom server.cli import main\n"
-        "for words in (['--version'], ['--help'], ['serve', '--help'], ['bench', '--help']):\n"
+        "for words in (['--version'], ['--help'], ['serve', '--help'], ['bench', '--help'], ['top', '--help']):\n"
         "    try: main(words)\n"
         "    except SystemExit as leaving: assert leaving.code == 0\n"
         "sys.exit(bool({'torch', 'transformers', 'fastapi'} & set(sys.modules)))"

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+
+
+class Origin(NamedTuple):
+    """Where a token came from, as the wire says it."""
+
+    origin: str
+    drafter: str | None
+    draft_position: int | None
+    draft_length: int
 
 
 @dataclass
 class Choice:
     """One choice. ``logprobs`` is a list of entries, of completions zipped from their four lists.
 
-    ``pieces`` are the texts in which it came, ``runs`` the numbers of tokens.
+    ``tokens`` are what is said of each token but for its origin, and ``origins`` that. ``pieces`` are the texts in
+    which it came, ``runs`` the numbers of tokens.
     """
 
     text: str = ""
@@ -23,6 +33,8 @@ class Choice:
     logprobs: list[Any] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[Any] | None = None
+    tokens: list[tuple[int, str, float]] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list, compare=False)
     pieces: list[str] = field(default_factory=list, compare=False)
     runs: list[int] = field(default_factory=list, compare=False)
 
@@ -98,6 +110,9 @@ def _add(choice: Choice, said: Json) -> None:
     choice.stop_reason = choice.stop_reason if choice.stop_reason is not None else said["stop_reason"]
     choice.prompt_token_ids = choice.prompt_token_ids or said.get("prompt_token_ids")
     choice.prompt_logprobs = choice.prompt_logprobs or said.get("prompt_logprobs")
+    for token in said.get("token_provenance") or []:
+        choice.tokens.append((token["token_id"], token["text"], token["logprob"]))
+        choice.origins.append(Origin(*(token[name] for name in Origin._fields)))
     if said["logprobs"] is not None:
         choice.logprobs = (choice.logprobs or []) + _entries(said["logprobs"])
 

@@ -137,7 +137,7 @@ ROWS = [
     ),
     Row("an unknown model", _with(model="other"), "model", 404, code="model_not_found"),
     _streamable("an unknown model, streamed", {"model": "other"}, "model", status=404, code="model_not_found"),
-    Row("an unknown route", _whole, None, 404, code="unknown_url", paths=("/v1/nothing", "/", "/v1/completions/")),
+    Row("an unknown route", _whole, None, 404, code="unknown_url", paths=("/v1/nothing", "/v1/completions/")),
     Row("a wrong method", _bytes(b""), None, 405, code="method_not_allowed", method="GET"),
     _streamable(
         "too many requests",

@@ -148,6 +148,17 @@ GENERATION_FIELDS = [
         lambda a, p: TOKENIZER.decode(a.only.token_ids) == a.only.text and bool(a.only.prompt_token_ids),
     ),
     Field(
+        "return_token_provenance",
+        "of each token its text, its log-probability, and whether and by whom it was drafted",
+        {"return_token_provenance": True},
+        lambda a, p: (
+            [token_id for token_id, _, _ in a.only.tokens] == p.only.token_ids
+            and "".join(text for _, text, _ in a.only.tokens) == p.only.text
+            and a.only.origins == [("plain", None, None, 0)] * MAX_TOKENS
+            and not p.only.origins
+        ),
+    ),
+    Field(
         "skip_special_tokens",
         "whether special tokens give no text",
         {"skip_special_tokens": False},

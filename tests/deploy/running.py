@@ -1,12 +1,9 @@
-"""A server and a real Prometheus that scrapes it every second, both on the loopback and both ended afterwards."""
+"""A real Prometheus that scrapes a server every second, on the loopback and ended afterwards."""
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +13,7 @@ from typing import Any
 import httpx
 
 from tests.deploy.expressions import RULES
-from tests.deploy.tools import ROOT, find_tool
+from tests.deploy.tools import find_tool
 
 _SECONDS_TO_START = 120
 _OPTIONS = ("--metrics-names", "vllm")
@@ -28,26 +25,6 @@ scrape_configs:
   - job_name: draftahead
     static_configs: [{{targets: ["{target}"]}}]
 """
-
-
-@contextmanager
-def running_server(folder: Path) -> Iterator[str]:
-    """The address of a server of the model in ``folder``."""
-    words = ["serve", folder, "--port", "0", "--device", "cpu", "--threads", "1", *_OPTIONS]
-    command = [sys.executable, "-m", "server", *map(str, words)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        overdue = threading.Timer(_SECONDS_TO_START, process.kill)
-        overdue.start()
-        try:
-            assert process.stdout is not None
-            found = next(filter(None, (re.search(r"URL\s+(http://\S+)", line) for line in process.stdout)), None)
-            assert found is not None, "the server ended before it was ready"
-            overdue.cancel()
-            yield found[1]
-        finally:
-            overdue.cancel()
-            process.terminate()
-            process.communicate(timeout=60)
 
 
 class Prometheus:

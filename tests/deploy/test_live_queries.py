@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.deploy.expressions import Expression, load_dashboards, panel_expressions, rule_expressions, rules
-from tests.deploy.running import Prometheus, running_prometheus, running_server
+from tests.deploy.running import Prometheus, running_prometheus
+from tests.running_server import running_server
 from tests.small_folders import write_hugging_face_folder
 
 LOOKS_BACK = "5s"
@@ -46,7 +47,7 @@ class Seen:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = write_hugging_face_folder(tmp_path_factory.mktemp("models") / "small")
     with (
-        running_server(folder) as url,
+        running_server(folder, "--metrics-names", "vllm") as url,
         running_prometheus(url.removeprefix("http://"), tmp_path_factory.mktemp("prometheus")) as prometheus,
     ):
         prometheus.await_scrapes(3)

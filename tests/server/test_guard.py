@@ -26,7 +26,15 @@ LOCKED = [
     ("GET", "/openapi.json"),
     ("GET", "/nowhere"),
 ]
-OPEN = [("GET", "/health"), ("GET", "/ping"), ("POST", "/ping"), ("GET", "/version"), ("GET", "/metrics")]
+OPEN = [
+    ("GET", "/health"),
+    ("GET", "/ping"),
+    ("POST", "/ping"),
+    ("GET", "/version"),
+    ("GET", "/metrics"),
+    ("GET", "/"),
+    ("GET", "/playground/main.js"),
+]
 
 
 def bearing(key: str) -> dict[str, str]:

@@ -109,5 +109,13 @@ def test_the_app_needs_no_torch() -> None:
         "import json; print(json.dumps([m for m in sys.modules if m.startswith('engine.')]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    ground = {"engine.types", "engine.params", "engine.config", "engine.errors", "engine.client", "engine.version"}
+    ground = {
+        "engine.types",
+        "engine.params",
+        "engine.provenance",
+        "engine.config",
+        "engine.errors",
+        "engine.client",
+        "engine.version",
+    }
     assert set(json.loads(done.stdout)) <= ground

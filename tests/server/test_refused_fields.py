@@ -106,6 +106,8 @@ from tests.server.harness import error_of, post
         ({"skip_special_tokens": "no"}, "skip_special_tokens"),
         ({"add_special_tokens": 0}, "add_special_tokens"),
         ({"return_token_ids": 1}, "return_token_ids"),
+        ({"return_token_provenance": "yes"}, "return_token_provenance"),
+        ({"return_token_provenance": 1}, "return_token_provenance"),
         ({"return_tokens_as_token_ids": 1}, "return_tokens_as_token_ids"),
         ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
