@@ -64,7 +64,7 @@ def run_top(options: TopOptions, console: Console) -> None:
         if options.once:
             time.sleep(options.interval)
             figures = figures_between(first, _look(client))
-            console.print(draw(figures, options.url, [figures.tokens_per_second]))
+            console.print(draw(figures, options.url, rates=()))
             return
         with suppress(KeyboardInterrupt):  # which is how one leaves it
             _watch(client, first, options, console)

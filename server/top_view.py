@@ -38,9 +38,9 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def bar(share: float, width: int = _BAR_WIDTH) -> Text:
-    """A share of 0 to 1 as a line."""
+    """A share of 0 to 1 as a line that can be read without colours too."""
     full = round(min(max(share, 0.0), 1.0) * width)
-    return Text.assemble(("━" * full, "green"), ("━" * (width - full), "bright_black"))
+    return Text.assemble(("━" * full, "green"), ("┄" * (width - full), "bright_black"))
 
 
 def _head(figures: Figures, url: str) -> Text:

@@ -145,11 +145,11 @@ def test_the_view_says_it_all() -> None:
     for line in (
         r"fake  cpu, float32  drafter auto, up to 4  http://host  up",
         r"tokens a second +15\.0  ▅█",
-        r"acceptance rate +75%",
+        r"acceptance rate +75%  ━{22}┄{8}",
         r"mean acceptance length +2\.50",
         r"output from drafts +60%",
         r"running, waiting +3, 2",
-        r"KV cache in use +25%",
+        r"KV cache in use +25%  ━{8}┄{22}",
         r"steps a second +1\.5  100\.0 ms each",
         r"schedule 10%  propose 10%  forward 60%  verify 10%  commit 10%",
         r"suffix +9\.0 +83% +2\.67",
