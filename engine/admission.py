@@ -39,6 +39,11 @@ class Admission:
         self._check_prediction(request.prediction)
         self._check_choice(params)
         self._check_drafter(request.speculation.mode)
+        if request.speculation.itl_slo_ms is not None and self._info.draft_length == "fixed":
+            raise InvalidRequest(
+                "speculation.itl_slo_ms needs draft lengths that adapt, and those of this server are fixed",
+                param="speculation.itl_slo_ms",
+            )
 
     def check_token_ids(self, token_ids: Collection[int], param: str) -> None:
         """

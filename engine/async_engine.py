@@ -25,8 +25,9 @@ from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
 from engine.params import SpeculationMode
 from engine.predicted_output import PredictedOutput
 from engine.sequence import Sequence
+from engine.step_stats import StepStats
 from engine.tokenizer import Tokenizer
-from engine.types import FinishReason, ModelInfo, RequestOutput, StepStats
+from engine.types import FinishReason, ModelInfo, RequestOutput
 
 logger = logging.getLogger(__name__)
 

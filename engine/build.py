@@ -106,8 +106,7 @@ def _build_times(config: EngineConfig, target: RunningModel) -> StepTimes:
 def _build_controller(config: EngineConfig, times: StepTimes, survival: Survival) -> DraftLengthController:
     if config.draft_length == "fixed" or config.drafter == "none":
         return FixedDraftLength()
-    itl_slo = None if config.itl_slo_ms is None else config.itl_slo_ms / 1000
-    return GoodputController(times, survival, itl_slo=itl_slo)
+    return GoodputController(times, survival, itl_slo=config.itl_slo)
 
 
 def _build_drafter(config: EngineConfig, sources: Seq[Source], survival: Survival) -> Drafter:
@@ -129,7 +128,7 @@ def _sources(
         shared = SharedSuffixIndex(config.shared_suffix_tokens) if config.shared_suffix_tokens else None
         sources.append(Source(SuffixDrafter(shared=shared), SpeculationMode.SUFFIX))
     if config.draft_model:
-        gate = DraftGate(times) if config.draft_length == "adaptive" else None
+        gate = DraftGate(times, itl_slo=config.itl_slo) if config.draft_length == "adaptive" else None
         sources.append(Source(_build_model_drafter(config, *running, native=native), SpeculationMode.MODEL, gate))
     return sources
 
@@ -164,6 +163,7 @@ def _describe(config: EngineConfig, name: str, running: Seq[RunningModel]) -> Mo
         kv_cache_bytes=sum(model.pool.num_bytes for model in running),
         num_kv_tokens=(target.pool.num_blocks - 1) * target.pool.block_size,
         drafter=config.drafter,
+        draft_length=config.draft_length,
         drafters=_drafter_names(config),
         num_speculative_tokens=config.num_speculative_tokens if config.drafter != "none" else 0,
         num_threads=torch.get_num_threads(),

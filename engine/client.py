@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.params import SamplingParams, SpeculationParams
-from engine.types import ModelInfo, RequestOutput, StepStats
+from engine.step_stats import StepStats
+from engine.types import ModelInfo, RequestOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,11 @@ class EngineConfig:
     enforce_eager: bool = False
     cache_dir: Path = Path("~/.cache/draftahead")
 
+    @property
+    def itl_slo(self) -> float | None:
+        """``itl_slo_ms`` in seconds."""
+        return None if self.itl_slo_ms is None else self.itl_slo_ms / 1000
+
     def __post_init__(self) -> None:
         _check_choices(self)
         _check_at_least(self, "max_model_len", 2)

@@ -16,7 +16,8 @@ from engine.sequence import Sequence
 from engine.speculation.controller import DraftLengthController
 from engine.speculation.drafter import Drafter
 from engine.speculation.trace import NO_RECORDER, StepRecorder
-from engine.types import Draft, DraftCounts, DraftDecision, FinishReason, RequestOutput, StepStats, Verdict
+from engine.step_stats import DraftCounts, StepStats
+from engine.types import Draft, DraftDecision, FinishReason, RequestOutput, Verdict
 
 
 class Runner(Protocol):

@@ -112,7 +112,8 @@ class _ChoiceWriter:
 
     def _token(self, entry: TokenLogprob) -> ChatTokenLogprob:
         chosen = self._named(entry.token_id, entry.logprob)
-        return ChatTokenLogprob(**dict(chosen), top_logprobs=[self._named(*alternative) for alternative in entry.top])
+        alternatives = entry.top[: self._shown.num_alternatives]
+        return ChatTokenLogprob(**dict(chosen), top_logprobs=[self._named(*each) for each in alternatives])
 
     def _named(self, token_id: int, logprob: float) -> ChatTopLogprob:
         return ChatTopLogprob(

@@ -22,8 +22,9 @@ from engine.bench.options import BenchOptions, ServerOptions
 from engine.bench.prompts import BenchPrompt, load_prompts
 from engine.config import EngineConfig
 from engine.errors import ConfigError, DraftaheadError
-from server.cli_arguments import PROGRAM, Commands, engine_config, parse_arguments, server_settings
+from server.cli_arguments import PROGRAM, Commands, parse_arguments, server_settings
 from server.cli_bench_arguments import bench_options, server_options
+from server.cli_engine_arguments import engine_config
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import NamedTuple, NoReturn, get_args
 
-from engine.config import Device, DrafterName, DraftLength, Dtype, EngineConfig, Quantization
+from engine.config import EngineConfig
 from engine.version import program_version
-from engine.workloads import Workload, config_for
+from engine.workloads import config_for
 from server.cli_bench_arguments import add_bench_arguments, add_inspect_arguments, add_steps_arguments
+from server.cli_engine_arguments import add_engine_arguments, parse_size
 from server.cli_top_arguments import add_top_arguments
 from server.settings import MetricsNames, ServerSettings, UnknownFields
 
@@ -25,7 +23,6 @@ PROGRAM = "draftahead"
 
 Command = Callable[[argparse.Namespace], int]
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LAST_PORT = 65535
 _KEYS_VARIABLE = "DRAFTAHEAD_API_KEY"
@@ -77,7 +74,7 @@ def _build_parser(commands: Commands, default: EngineConfig) -> argparse.Argumen
     serving = _add_command(subparsers, "serve", commands.serve, "serve a model over HTTP")
     _add_server_arguments(serving)
     _add_access_arguments(serving)
-    _add_engine_arguments(serving, default).add_argument(
+    add_engine_arguments(serving, default).add_argument(
         "--no-prefix-caching",
         dest="enable_prefix_caching",
         action="store_false",
@@ -86,13 +83,13 @@ def _build_parser(commands: Commands, default: EngineConfig) -> argparse.Argumen
 
     measuring = _add_command(subparsers, "bench", commands.bench, "measure speculation against plain decoding")
     add_bench_arguments(measuring)
-    _add_engine_arguments(measuring, default)
+    add_engine_arguments(measuring, default)
     # The second of two compared runs would find the prompts of the first.
     measuring.set_defaults(enable_prefix_caching=False)
 
     timing = _add_command(subparsers, "steps", commands.steps, "measure what a step costs, by its number of rows")
     add_steps_arguments(timing)
-    _add_engine_arguments(timing, default)
+    add_engine_arguments(timing, default)
     timing.set_defaults(enable_prefix_caching=False)
 
     explaining = _add_command(subparsers, "inspect", commands.inspect, "explain the steps that a server has traced")
@@ -101,11 +98,6 @@ def _build_parser(commands: Commands, default: EngineConfig) -> argparse.Argumen
     watching = _add_command(subparsers, "top", commands.top, "watch a running server in the terminal")
     add_top_arguments(watching, _KEYS_VARIABLE)
     return parser
-
-
-def engine_config(arguments: argparse.Namespace) -> EngineConfig:
-    """Raises ``ConfigError`` for values that are out of bounds or do not go together."""
-    return EngineConfig(**{field.name: getattr(arguments, field.name) for field in fields(EngineConfig)})
 
 
 def server_settings(arguments: argparse.Namespace) -> ServerSettings:
@@ -123,15 +115,6 @@ def server_settings(arguments: argparse.Namespace) -> ServerSettings:
         max_logprobs=arguments.max_logprobs,
         max_choices_per_request=most,
     )
-
-
-def parse_size(text: str) -> int:
-    """Bytes from ``512M``, ``1.5GiB`` or a plain number; the letters are powers of 1024."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
-    number, unit = match.groups()
-    return int(float(number) * 1024 ** " KMGT".index(unit.upper() or " "))
 
 
 def _add_command(
@@ -207,81 +190,6 @@ def _add_access_arguments(parser: argparse.ArgumentParser) -> None:
         default=ServerSettings().max_logprobs,
         help="most alternatives that a request may have with each token; -1 allows the whole vocabulary",
     )
-
-
-def _add_engine_arguments(parser: argparse.ArgumentParser, default: EngineConfig) -> argparse._ArgumentGroup:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        default=default.model,
-        help="a Hugging Face folder or name, or a .gguf file",
-    )
-    group = parser.add_argument_group("engine")
-    group.add_argument(
-        "--workload",
-        choices=get_args(Workload),
-        help="settings that go together, in the place of the defaults; those given by name stand",
-    )
-    for field, choices, text in _CHOICES:
-        group.add_argument(_flag(field), choices=choices, default=getattr(default, field), help=text)
-    for field, text in _NUMBERS:
-        group.add_argument(_flag(field), type=int, metavar="N", default=getattr(default, field), help=text)
-    group.add_argument("--draft-model", metavar="NAME", help="a smaller model with the same vocabulary that drafts")
-    group.add_argument(
-        "--itl-slo-ms",
-        type=float,
-        metavar="MS",
-        default=default.itl_slo_ms,
-        help="milliseconds between two tokens that drafts must not exceed (default: no target)",
-    )
-    group.add_argument(
-        "--trace", type=Path, metavar="FILE", help=f"write every step to this file, for {PROGRAM} inspect"
-    )
-    group.add_argument(
-        "--threads",
-        dest="num_threads",
-        type=int,
-        metavar="N",
-        help="CPU threads for the model (default: what a trial at the start finds fastest)",
-    )
-    group.add_argument(
-        "--enforce-eager",
-        action="store_true",
-        help="run the model's own code in every step: no graphs on CUDA, no recorded layers on the CPU",
-    )
-    group.add_argument(
-        "--kv-cache-memory",
-        type=parse_size,
-        metavar="SIZE",
-        help="memory for the key-value cache, such as 512M or 2G (default: a share of what is free)",
-    )
-    group.add_argument(
-        "--cache-dir", type=Path, metavar="DIR", default=default.cache_dir, help="where converted models are kept"
-    )
-    return group
-
-
-_CHOICES = (
-    ("device", get_args(Device), "where to run"),
-    ("dtype", get_args(Dtype), "number type of the weights and the key-value cache"),
-    ("quantization", get_args(Quantization), "type in which weights are kept, on the CPU"),
-    ("drafter", get_args(DrafterName), "who proposes drafts: auto takes the best of all, none is plain decoding"),
-    ("draft_length", get_args(DraftLength), "whether to verify of each draft what is worth its time, or all of it"),
-)
-_NUMBERS = (
-    ("shared_suffix_tokens", "tokens of finished outputs kept to draft from, by cache_salt; 0 keeps none"),
-    ("num_speculative_tokens", "longest draft of a request that does not say otherwise"),
-    ("max_model_len", "longest prompt plus output in tokens (default: the model's own limit)"),
-    ("block_size", "tokens in one block of the key-value cache (default: what suits the device)"),
-    ("max_num_seqs", "most sequences in one step"),
-    ("max_num_batched_tokens", "most rows in one forward of the model"),
-    ("max_num_waiting", "most requests in flight beyond those in one step; one more is refused"),
-)
-
-
-def _flag(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
 
 
 def _port(text: str) -> int:

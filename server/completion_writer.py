@@ -75,7 +75,7 @@ class ChoiceWriter:
                 # The request may have asked for more alternatives in prompt_logprobs.
                 self._add(lists, token_id, scored and scored._replace(top=scored.top[:num_top]))
         for entry in output.logprobs or ():
-            self._add(lists, entry.token_id, entry)
+            self._add(lists, entry.token_id, entry._replace(top=entry.top[: self._plan.presentation.num_alternatives]))
         return lists
 
     def _add(self, lists: Logprobs, token_id: int, entry: TokenLogprob | None) -> None:

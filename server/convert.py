@@ -56,12 +56,14 @@ class Presentation:
 
     Attributes:
         logprobs, prompt_logprobs: alternatives that come with each token; None for no log-probabilities.
+        num_alternatives: of those that the engine gives; None shows all, which the request has named.
         token_ids: whether the ids of prompt and output are.
         token_provenance: whether it is said where each token came from.
         names_tokens_by_id: whether a token is called ``token_id:7`` and not by its text.
     """
 
     logprobs: int | None = None
+    num_alternatives: int | None = None
     prompt_logprobs: int | None = None
     token_ids: bool = False
     token_provenance: bool = False
@@ -108,8 +110,10 @@ async def plan_choices(
         await asyncio.sleep(0)  # between many prompts the others have their turn
         presentation = _presentation(body, prompt, engine.info.vocab_size)
         params = SamplingParams(**common, **_own_sampling(prompt, presentation, engine.info.vocab_size), seed=seed)
-        if params.logprobs is None and (body.ranks_candidates or presentation.token_provenance):
+        if params.logprobs is None and body.ranks_candidates:
             params = replace(params, logprobs=0)
+        if presentation.token_provenance and not params.logprob_token_ids:  # margins need the two best
+            params = replace(params, logprobs=max(params.logprobs or 0, 2))
         for _ in range(body.num_candidates):
             index = len(plans)
             request = GenerateRequest(
@@ -125,8 +129,10 @@ async def plan_choices(
 
 
 def _presentation(body: GenerationFields, prompt: PromptPlan, vocab_size: int) -> Presentation:
+    logprobs = _number_of(prompt.logprobs, vocab_size)
     return Presentation(
-        logprobs=_number_of(prompt.logprobs, vocab_size),
+        logprobs=logprobs,
+        num_alternatives=None if body.logprob_token_ids else logprobs,
         prompt_logprobs=_number_of(body.prompt_logprobs, vocab_size),
         token_ids=bool(body.return_token_ids),
         token_provenance=bool(body.return_token_provenance),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.config import MAX_SPECULATIVE_TOKENS
-from engine.types import DraftReason, StepStats
+from engine.step_stats import StepStats
+from engine.types import DraftReason
 from server.metric_buckets import PREDICTION_BUCKETS
 from server.metric_registry import MetricRegistry
 

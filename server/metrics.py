@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import psutil
 
 from engine.errors import EngineUnavailable, InvalidRequest, QueueFull
-from engine.types import ModelInfo, StepStats
+from engine.step_stats import StepStats
+from engine.types import ModelInfo
 from server.metric_registry import MetricRegistry
 from server.request_metrics import RequestFamilies, RequestMeter
 from server.step_metrics import StepMetrics

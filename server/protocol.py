@@ -167,12 +167,14 @@ PromptLogprobs = list[dict[str, PromptLogprob] | None]
 class TokenProvenance(BaseModel):
     """An output token: what it adds to the text, how likely it was, and how it came to be.
 
-    ``drafter`` and ``draft_position`` are null in a step without a draft, of which ``draft_length`` is 0.
+    ``margin`` is null where the request names the alternatives, ``drafter`` and ``draft_position`` in a step without a
+    draft, of which ``draft_length`` is 0.
     """
 
     token_id: int
     text: str
     logprob: float
+    margin: float | None
     origin: TokenOrigin
     drafter: str | None
     draft_position: int | None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from engine.types import ModelInfo, StepStats
+from engine.step_stats import StepStats
+from engine.types import ModelInfo
 from server.length_metrics import LengthMetrics
 from server.metric_buckets import STEP_ROWS_BUCKETS
 from server.metric_registry import LabelledCounter, MetricRegistry

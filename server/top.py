@@ -42,8 +42,12 @@ class TopOptions:
     once: bool = False
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(self.url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, half a bracket
+            is_address = False
+        if not is_address:
             raise ConfigError(f"url must be an address such as http://127.0.0.1:8000, not {self.url!r}")
         if not 0.1 <= self.interval <= 3600:
             raise ConfigError(f"interval must lie between 0.1 and 3600 seconds, not {self.interval:g}")
@@ -94,6 +98,8 @@ def _look(client: httpx.Client) -> Reading:
         response = client.get("/metrics")
     except httpx.HTTPError as error:
         raise RemoteError(f"no server answers at {client.base_url}: {error}") from error
+    if response.is_server_error:  # a proxy before a server that restarts says so
+        raise RemoteError(f"{response.url} answered {response.status_code} {response.reason_phrase}")
     if response.status_code != httpx.codes.OK:
         raise ConfigError(f"{response.url} answered {response.status_code} {response.reason_phrase}")
     return parse_reading(response.text, time.monotonic())

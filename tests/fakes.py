@@ -18,16 +18,8 @@ from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
 from engine.predicted_output import PredictedOutput
 from engine.provenance import StepProvenance
-from engine.types import (
-    DraftCounts,
-    FinishReason,
-    ModelInfo,
-    RequestMetrics,
-    RequestOutput,
-    SpeculationStats,
-    StepStats,
-    TokenLogprob,
-)
+from engine.step_stats import DraftCounts, StepStats
+from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput, SpeculationStats, TokenLogprob
 from tests.byte_tokens import END_TOKEN, VOCAB_SIZE, ByteTokenizer
 
 

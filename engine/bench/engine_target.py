@@ -18,7 +18,8 @@ from engine.bench.prompts import BenchPrompt
 from engine.client import EngineClient, GenerateRequest
 from engine.errors import ConfigError, EngineUnavailable, InvalidRequest
 from engine.params import SamplingParams, SpeculationMode, SpeculationParams
-from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput, StepStats
+from engine.step_stats import StepStats
+from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput
 
 _SPECULATION = {BenchMode.PLAIN: SpeculationMode.OFF, BenchMode.SPECULATIVE: SpeculationMode.AUTO}
 _WHOLE = (FinishReason.STOP, FinishReason.LENGTH)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from engine.errors import ConfigError
 from engine.speculation.trace import TracedRequest, TracedStep
 
 
@@ -43,13 +44,22 @@ class RecordedRequest:
 
 
 def recorded_requests(steps: Iterable[TracedStep]) -> list[RecordedRequest]:
-    """The requests that were drafted and whose every output token is in the trace, in order of arrival."""
+    """The requests that were drafted and whose every output token is in the trace, in order of arrival.
+
+    Raises:
+        ConfigError: not all of a draft was verified, so that nobody knows what became of the rest.
+    """
     requests: dict[str, RecordedRequest] = {}
     drafted: set[str] = set()
     for step in steps:
         for part in step.requests:
             if part.reason is None:
                 continue
+            if part.length < len(part.confidences):
+                raise ConfigError(
+                    f"of {len(part.confidences)} tokens drafted for request {part.id} at token {part.position} "
+                    f"{part.length} were verified: record with --draft-length fixed"
+                )
             request = requests.setdefault(part.id, RecordedRequest(part.num_prompt_tokens))
             request.add(part)
             if part.confidences:

@@ -6,7 +6,7 @@ The real scheduler and the real controller run; time is what the table says, so 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from statistics import quantiles
@@ -16,8 +16,10 @@ from engine.bench.simulated_engine import ControllerMaker, SimulatedEngine
 from engine.errors import ConfigError
 from engine.speculation.controller import FixedDraftLength
 from engine.speculation.goodput import GoodputController
+from engine.speculation.step_times import StepTimes
+from engine.speculation.survival import Survival
 
-# Every stream is refilled so often; the streams that are left at the end are not counted.
+# Requests that end, for each stream, before a run is over; all streams are kept busy until then.
 _ROUNDS = 3
 # Rows of a step for each stream, so that the longest fixed drafts find room, and the least for prompts.
 _ROWS_PER_STREAM, _LEAST_ROWS = 8, 512
@@ -41,7 +43,6 @@ class SimulatedRun:
         mean_draft_length: tokens verified a step and stream.
         acceptance_rate: accepted / drafted.
         gap_p50, gap_p99: seconds between two outputs of a request.
-        num_preemptions: in the whole run.
     """
 
     num_streams: int
@@ -51,7 +52,6 @@ class SimulatedRun:
     acceptance_rate: float
     gap_p50: float
     gap_p99: float
-    num_preemptions: int
 
 
 def policies(fixed: Seq[int], *, longest_draft: int, itl_slo: float | None = None) -> list[Policy]:
@@ -60,10 +60,13 @@ def policies(fixed: Seq[int], *, longest_draft: int, itl_slo: float | None = Non
     def fixed_length(*_: object) -> FixedDraftLength:
         return FixedDraftLength()
 
+    def adaptive(times: StepTimes, survival: Survival, clock: Callable[[], float]) -> GoodputController:
+        return GoodputController(times, survival, itl_slo=itl_slo, clock=clock)
+
     return [
         Policy("plain", 0, fixed_length),
         *(Policy(f"fixed {length}", length, fixed_length) for length in fixed),
-        Policy("adaptive", longest_draft, lambda times, survival: GoodputController(times, survival, itl_slo=itl_slo)),
+        Policy("adaptive", longest_draft, adaptive),
     ]
 
 
@@ -74,21 +77,17 @@ def simulate(
     stream_counts: Seq[int],
     *,
     seed: int = 0,
-    num_kv_tokens: int | None = None,
 ) -> Iterator[SimulatedRun]:
     """Each policy with each number of streams, the same requests in the same order.
 
-    Args:
-        num_kv_tokens: room of the key-value cache; None is enough for all streams.
-
     Raises:
-        ConfigError: nothing was recorded, or one request alone does not fit.
+        ConfigError: nothing was recorded.
     """
     if not requests:
         raise ConfigError("the trace has no drafted request from its first token on; record one with fixed lengths")
     for num_streams in stream_counts:
         for policy in chosen:
-            yield _Run(times, requests, policy, num_streams, seed, num_kv_tokens).result()
+            yield _Run(times, requests, policy, num_streams, seed).result()
 
 
 class _Run:
@@ -101,11 +100,8 @@ class _Run:
         policy: Policy,
         num_streams: int,
         seed: int,
-        num_kv_tokens: int | None,
     ) -> None:
         longest = max(request.num_prompt_tokens + request.num_output_tokens for request in requests)
-        if num_kv_tokens is not None and num_kv_tokens < longest + 1:
-            raise ConfigError(f"a recorded request has {longest} tokens, but kv_cache holds {num_kv_tokens}")
         self._policy = policy
         self._num_streams = num_streams
         self._engine = SimulatedEngine(
@@ -113,7 +109,7 @@ class _Run:
             policy.make_controller,
             longest_draft=policy.longest_draft,
             num_streams=num_streams,
-            num_kv_tokens=num_kv_tokens or 2 * num_streams * (longest + 16),
+            num_kv_tokens=2 * num_streams * (longest + 16),
             max_num_batched_tokens=max(_LEAST_ROWS, _ROWS_PER_STREAM * num_streams),
         )
         self._arrivals = _arrivals(requests, seed)
@@ -122,7 +118,7 @@ class _Run:
 
     def result(self) -> SimulatedRun:
         core, clock = self._engine.core, self._engine.clock
-        num_tokens = num_drafted = num_accepted = num_shares = num_preemptions = num_finished = 0
+        num_tokens = num_drafted = num_accepted = num_shares = num_finished = 0
         for _ in range(self._num_streams):
             self._engine.add(*next(self._arrivals))
         while num_finished < _ROUNDS * self._num_streams:
@@ -132,7 +128,6 @@ class _Run:
             num_drafted += stats.num_draft_tokens
             num_accepted += stats.num_accepted_tokens
             num_shares += sum(stats.draft_lengths)
-            num_preemptions += stats.num_preemptions
             for output in step.outputs:
                 self._note(output.request_id, clock())
                 if output.finish_reason is not None:
@@ -148,7 +143,6 @@ class _Run:
             acceptance_rate=num_accepted / num_drafted if num_drafted else 0.0,
             gap_p50=cuts[49],
             gap_p99=cuts[98],
-            num_preemptions=num_preemptions,
         )
 
     def _note(self, name: str, now: float) -> None:

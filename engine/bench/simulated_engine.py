@@ -22,7 +22,7 @@ from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
 from engine.types import Draft, Verdict
 
-ControllerMaker = Callable[[StepTimes, Survival], DraftLengthController]
+ControllerMaker = Callable[[StepTimes, Survival, Callable[[], float]], DraftLengthController]
 
 _RIGHT, _WRONG = 1, 2
 _BLOCK_SIZE = 16
@@ -47,7 +47,7 @@ class SimulatedEngine:
 
     Args:
         times: seconds by number of rows; the controller knows them too, as after a profile at the start.
-        make_controller: from the times and the chances of tokens.
+        make_controller: from the times, the chances of tokens and the clock.
         longest_draft: of every request; 0 is plain decoding.
         num_streams: most requests in one step.
         num_kv_tokens: tokens that the key-value cache has room for.
@@ -73,7 +73,7 @@ class SimulatedEngine:
                 max_num_seqs=num_streams,
                 max_num_batched_tokens=max_num_batched_tokens,
             ),
-            controller=make_controller(StepTimes(times), survival),
+            controller=make_controller(StepTimes(times), survival, self.clock),
             drafter=AutoDrafter([Source(self._text)], survival, clock=self.clock),
             runner=_TimedRunner(StepTimes(times), self.clock),
             verifier=self._text,

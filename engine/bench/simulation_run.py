@@ -44,8 +44,7 @@ def run_simulation(
             raise ConfigError(f"concurrency must be at least 1, not {number}")
     times = step_times(machine)
     requests = built_in_requests() if trace is None else recorded_requests(read_trace(trace))
-    itl_slo = None if config.itl_slo_ms is None else config.itl_slo_ms / 1000
-    chosen = policies(FIXED_LENGTHS, longest_draft=config.num_speculative_tokens, itl_slo=itl_slo)
+    chosen = policies(FIXED_LENGTHS, longest_draft=config.num_speculative_tokens, itl_slo=config.itl_slo)
     runs = []
     for run in simulate(times, requests, chosen, stream_counts):
         runs.append(run)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import ConfigError
-from engine.speculation.step_times import ROW_COUNTS
+from engine.speculation.step_times import ROW_COUNTS, StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,10 @@ def step_times(name: str) -> dict[int, float]:
         raise ConfigError(f"step_times {name!r} is none of {known}, and no file: {error.strerror or error}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"step_times {name} is no JSON object of seconds by rows: {error}") from error
-    if len(times) < 2 or any(num_rows < 1 or not 0 < each < float("inf") for num_rows, each in times.items()):
-        raise ConfigError(f"step_times {name} must have seconds above 0 for at least two numbers of rows, from 1 on")
+    if not StepTimes(times).is_known or any(
+        num_rows < 1 or not 0 < each < float("inf") for num_rows, each in times.items()
+    ):
+        raise ConfigError(
+            f"step_times {name} must have seconds above 0, for numbers of rows from 1 on, two of them well apart"
+        )
     return times

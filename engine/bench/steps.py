@@ -17,7 +17,8 @@ from engine.errors import ConfigError
 from engine.params import SamplingParams, SpeculationMode, SpeculationParams
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
-from engine.types import Draft, StepStats, Verdict
+from engine.step_stats import StepStats
+from engine.types import Draft, Verdict
 
 _NUM_PROMPT_TOKENS = 64
 _NUM_WARM_UP_STEPS = 3

@@ -34,6 +34,8 @@ class Source(NamedTuple):
     gate: DraftGate | None = None
 
     def serves(self, entry: ScheduledSequence) -> bool:
+        if self.gate is not None and not entry.sequence.num_output_tokens:
+            return False  # the first token waits for no drafter
         mode = entry.sequence.speculation.mode
         return entry.max_draft_length > 0 and mode in (SpeculationMode.AUTO, self.mode)
 
@@ -83,18 +85,31 @@ class AutoDrafter:
 
     def observe(self, batch: ScheduledBatch, drafts: Seq[Draft], verdicts: Seq[Verdict]) -> None:
         for entry, proposals, verdict in zip(batch, self._proposals, verdicts, strict=True):
-            for draft, _, gate in proposals:
+            for draft, _, _ in proposals:
                 self._survival.observe(entry.sequence, draft, verdict.token_ids)
-                if gate is not None:
-                    gate.judge(is_right=draft.token_ids[:1] == verdict.token_ids[:1])
         for source in self._sources:
             source.drafter.observe(batch, drafts, verdicts)
+            if source.gate is not None:
+                self._judge(source.gate, batch, verdicts)
 
     def release(self, sequence: Sequence) -> None:
+        self._survival.release(sequence)
         for source in self._sources:
             source.drafter.release(sequence)
             if source.gate is not None:
                 source.gate.release(sequence)
+
+    def _judge(self, gate: DraftGate, batch: ScheduledBatch, verdicts: Seq[Verdict]) -> None:
+        drafts: list[Draft] = []
+        num_right, others = 0, 0.0
+        for proposals, verdict in zip(self._proposals, verdicts, strict=True):
+            own = [proposal.draft for proposal in proposals if proposal.gate is gate]
+            if own:
+                drafts += own
+                num_right += own[0].token_ids[0] == verdict.token_ids[0]
+                others += max((each.expected for each in proposals if each.gate is not gate), default=0.0)
+        if drafts:
+            gate.judge(batch, drafts, num_right, others)
 
     def _expected(self, place: int) -> float:
         return max((proposal.expected for proposal in self._proposals[place]), default=0.0)
@@ -104,11 +119,14 @@ class AutoDrafter:
         began = self._clock()
         drafts = source.drafter.propose(asked)
         seconds = self._clock() - began
-        proposals = []
+        served: list[ScheduledSequence] = []
+        expected: list[float] = []
         for place, entry, draft in zip(places, asked, drafts, strict=True):
-            proposal = _Proposal(draft, sum(self._survival.of(entry.sequence, draft)), source.gate)
-            proposals.append(proposal)
+            if draft is NO_DRAFT:  # it is still reading, or this is not for it: that tells nothing of its drafts
+                continue
+            served.append(entry)
+            expected.append(sum(self._survival.of(entry.sequence, draft)))
             if draft.token_ids:
-                self._proposals[place].append(proposal)
-        if source.gate is not None:
-            source.gate.observe(asked, [proposal.expected for proposal in proposals], seconds)
+                self._proposals[place].append(_Proposal(draft, expected[-1], source.gate))
+        if source.gate is not None and served:
+            source.gate.observe(ScheduledBatch(served), expected, seconds)

@@ -20,9 +20,9 @@ class Calibration:
     def observe(self, chances: Seq[float], num_accepted: int) -> None:
         """Of a draft that was verified, with the chance of each token that it and all before it are accepted."""
         for place, chance in enumerate(chances):
-            index = min(int(chance * _NUM_BINS), _NUM_BINS - 1)
             for sums in (self._weight, self._expected, self._accepted):
-                sums[index] *= _FADE
+                sums[:] = [each * _FADE for each in sums]
+            index = min(int(chance * _NUM_BINS), _NUM_BINS - 1)
             self._weight[index] += 1
             self._expected[index] += chance
             self._accepted[index] += place < num_accepted

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.params import SpeculationMode
 from engine.sequence import Sequence
-from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, StepStats, Verdict
+from engine.step_stats import StepStats
+from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, Verdict
 
 if TYPE_CHECKING:  # the scheduler asks for a plan
     from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence

@@ -21,12 +21,14 @@ class _State:
         num_computed: leading confirmed tokens that the draft model has computed.
         num_named: leading blocks whose content is written down.
         drafted: tokens that it has computed behind them, confirmed or not.
+        drafted_in: the blocks that these lay in when they were computed.
     """
 
     num_preemptions: int
     num_computed: int
     num_named: int
     drafted: tuple[int, ...] = ()
+    drafted_in: tuple[int, ...] = ()
 
 
 class DraftCache:
@@ -48,7 +50,9 @@ class DraftCache:
         if state is None or state.num_preemptions != sequence.num_preemptions:
             state = self._begin(sequence)
         for drafted, confirmed in zip(state.drafted, sequence.token_ids[state.num_computed : -1], strict=False):
-            if drafted != confirmed:
+            # Blocks that only a draft needed are given back, and others may have written to them since.
+            index = state.num_computed // self._block_size
+            if drafted != confirmed or state.drafted_in[index] != sequence.block_table[index]:
                 break
             state.num_computed += 1
         state.drafted = ()
@@ -66,6 +70,12 @@ class DraftCache:
         state = self._states[sequence.request_id]
         self._unname(sequence, state.num_computed, len(drafted))
         state.drafted = tuple(drafted)
+        state.drafted_in = tuple(sequence.block_table)
+
+    def settle(self, sequence: Sequence) -> None:
+        """Nothing is drafted in this step: keep what was right of the last draft. Later its blocks may be another's."""
+        if sequence.request_id in self._states:
+            self.num_computed(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Forget a sequence; what its blocks hold is remembered. Unknown sequences are fine."""

@@ -11,7 +11,9 @@ from collections.abc import Sequence as Seq
 
 from engine.scheduling.scheduler import ScheduledBatch
 from engine.sequence import Sequence
+from engine.speculation.latency import strictest_target
 from engine.speculation.step_times import StepTimes
+from engine.types import Draft
 
 # Seconds between two trials of a drafter that is not worth asking: at first, and after trials in vain.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.6
@@ -30,18 +32,22 @@ class DraftGate:
 
     Args:
         times: what a step of so many rows takes.
+        itl_slo: seconds between two tokens of a request that does not say otherwise; None is no target.
         clock: seconds that never go back.
     """
 
-    def __init__(self, times: StepTimes, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, times: StepTimes, *, itl_slo: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._times = times
+        self._itl_slo = itl_slo
         self._clock = clock
         self._seconds_for: dict[int, float] = {}
         self._worth_of: dict[str, float] = {}
         self._worth: float | None = None
         self._wait = _FIRST_WAIT
         self._asked_all_at = clock()
-        self._could_pay = True
+        self._is_promising = False
 
     def choose(self, batch: ScheduledBatch, places: Seq[int], expected: Seq[float]) -> list[int]:
         """Which entries of the batch the drafter is to be asked for.
@@ -52,6 +58,8 @@ class DraftGate:
         """
         if self._worth is None or not self._times.is_known:  # nothing is known yet
             return list(places)
+        if not self._keeps_target(batch, len(places)):
+            return []
         worth = [self._worth_of.get(batch.entries[place].sequence.request_id, self._worth) for place in places]
         chosen = [
             place for place, mine, others in zip(places, worth, expected, strict=True) if mine - others > _LEAST_GAIN
@@ -61,12 +69,10 @@ class DraftGate:
             self._wait = _FIRST_WAIT
             if self._clock() - self._asked_all_at < _LONGEST_WAIT:
                 return chosen
-        elif self._clock() - self._asked_all_at < self._wait:
-            return []
-        else:
-            most = sum(batch.entries[place].max_draft_length for place in places)
-            self._could_pay = self._pays(batch, len(places), sum(expected), most - sum(expected))
-            self._wait = min(max(2 * self._wait, _FIRST_WAIT), self._longest_wait(len(places)))
+        elif not self._is_promising:
+            if self._clock() - self._asked_all_at < self._wait:
+                return []
+            self._wait = min(2 * self._wait, self._longest_wait(len(places)))
         self._asked_all_at = self._clock()
         return list(places)
 
@@ -81,17 +87,30 @@ class DraftGate:
             self._worth_of[name] = before + _NEWEST * (tokens - before)
             self._worth = overall + _NEWEST_OF_ALL * (tokens - overall)
 
-    def judge(self, *, is_right: bool) -> None:
-        """Whether the first token of a draft was right, verified or not.
+    def judge(self, batch: ScheduledBatch, drafts: Seq[Draft], num_right: int, expected: float) -> None:
+        """The drafter has made these drafts in a step, and of so many the first token was right, verified or not.
 
-        A drafter that was not worth asking and is right may have become better, which further trials tell at once.
+        If later tokens are as good and that would pay, the drafter may have become better, and is tried again at once.
+        Otherwise trials in vain stay rare.
+
+        Args:
+            expected: tokens that should have been accepted of what others proposed for the same sequences.
         """
-        if is_right and self._could_pay:
-            self._wait = 0.0
+        share = num_right / len(drafts)
+        good = sum(share**place for draft in drafts for place in range(1, len(draft.token_ids) + 1))
+        gain = max(good - expected, 0.0)
+        self._is_promising = self._times.is_known and self._pays(batch, len(drafts), expected, gain)
 
     def release(self, sequence: Sequence) -> None:
         """Forget a sequence that has ended. Unknown sequences are fine."""
         self._worth_of.pop(sequence.request_id, None)
+
+    def _keeps_target(self, batch: ScheduledBatch, num_asked: int) -> bool:
+        """Whether a step that waits for so many drafts keeps the inter-token targets of all who take part in it."""
+        target = strictest_target(batch, self._itl_slo)
+        if target is None:
+            return True
+        return self._times.late(self._times.predict(batch.num_rows)[0] + self._drafting_seconds(num_asked)) <= target
 
     def _pays(self, batch: ScheduledBatch, num_asked: int, expected: float, gain: float) -> bool:
         """Whether tokens a second are more with ``gain`` more tokens, their rows, and the time to draft them."""

@@ -101,6 +101,8 @@ class DraftModelDrafter:
         """Learn what margins are worth, also from tokens that were drawn and not proposed."""
         for entry, verdict in zip(batch, verdicts, strict=True):
             drawn = self._drawn.pop(entry.sequence.request_id, ())
+            if not drawn:
+                self._cache.settle(entry.sequence)
             curve = self._curve(entry.sequence)
             for (token_id, margin), right in zip(drawn, verdict.token_ids, strict=False):
                 curve.learn(margin, agreed=token_id == right)

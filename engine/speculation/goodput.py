@@ -6,18 +6,22 @@ in TETRIS (arXiv 2502.15197).
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from itertools import accumulate
 from typing import NamedTuple
 
-from engine.scheduling.scheduler import ScheduledBatch
+from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.sequence import Sequence
 from engine.speculation.calibration import Calibration
 from engine.speculation.controller import FixedDraftLength, keep_whole, longest_useful_draft
+from engine.speculation.latency import strictest_target
 from engine.speculation.live_speedup import LiveSpeedup
 from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
-from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, StepStats, Verdict
+from engine.step_stats import StepStats
+from engine.types import Draft, DraftDecision, DraftLimit, DraftReason, Verdict
 
 # Tokens; sums in another order differ by less.
 _EQUAL = 1e-9
@@ -38,23 +42,37 @@ class GoodputController:
         times: what a step of so many rows takes.
         survival: how likely drafted tokens are to be accepted; whoever drafts teaches it.
         itl_slo: seconds between two tokens of a request that does not say otherwise; None is no target.
+        clock: seconds that never go back.
     """
 
-    def __init__(self, times: StepTimes, survival: Survival, *, itl_slo: float | None = None) -> None:
+    def __init__(
+        self,
+        times: StepTimes,
+        survival: Survival,
+        *,
+        itl_slo: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._times = times
         self._survival = survival
         self._itl_slo = itl_slo
         self._longest = FixedDraftLength()
         self._speedup = LiveSpeedup()
         self._calibration = Calibration()
+        self._clock = clock
+        self._planned_at = clock()
         self._is_plain = False
         self._predicted_seconds = 0.0
 
     def plan(self, sequences: Seq[Sequence], *, max_rows: int) -> list[DraftLimit]:
         self._is_plain = self._speedup.wants_plain(len(sequences)) and any(map(longest_useful_draft, sequences))
+        limits = self._longest.plan(sequences, max_rows=max_rows)
         if self._is_plain:
-            return [DraftLimit(0, DraftReason.PLAIN)] * len(sequences)
-        return self._longest.plan(sequences, max_rows=max_rows)
+            limits = [
+                limit if limit.reason is DraftReason.OFF else DraftLimit(0, DraftReason.PLAIN) for limit in limits
+            ]
+        self._planned_at = self._clock()
+        return limits
 
     def trim(self, batch: ScheduledBatch, drafts: Seq[Draft]) -> list[DraftDecision]:
         self._predicted_seconds = self._times.predict(batch.num_rows)[0] if self._times.is_known else 0.0
@@ -85,7 +103,7 @@ class GoodputController:
         stats.calibration_error = self._calibration.error
 
     def release(self, sequence: Sequence) -> None:
-        self._survival.release(sequence)
+        pass  # what is known of a request is its drafters'
 
     def _choose(self, batch: ScheduledBatch, chances: Seq[Seq[float]]) -> _Choice:
         """The lengths that bring the most tokens for their time.
@@ -113,24 +131,29 @@ class GoodputController:
 
     def _most_rows(self, batch: ScheduledBatch, seconds: Seq[float]) -> int:
         """Drafted tokens with which even a late step keeps the inter-token targets of all who take part in it."""
-        targets = [
-            target
-            for entry in batch
-            if entry.samples and (target := entry.sequence.speculation.itl_slo or self._itl_slo) is not None
-        ]
-        if not targets:
+        target = strictest_target(batch, self._itl_slo)
+        if target is None:
             return len(seconds) - 1
-        return sum(self._times.late(each) <= min(targets) for each in seconds[1:])
+        left = target - (self._clock() - self._planned_at)  # drafting has taken the rest
+        return sum(self._times.late(each) <= left for each in seconds[1:])
 
     def _observe_speedup(self, batch: ScheduledBatch, stats: StepStats) -> None:
         num_sequences = len(batch)
         if not all(entry.samples and entry.num_tokens == 1 for entry in batch):
-            return  # prompts are computed in this step, as many tokens with drafts as without
+            # Prompts are computed in this step, so it cannot be compared; nor is the next one plain in its place.
+            if self._is_plain:
+                self._speedup.forgo_plain(sum(entry.samples for entry in batch))
+            return
         if not stats.num_draft_tokens:
             self._speedup.observe_plain(num_sequences, stats.seconds)
-        if not self._is_plain:
+        if any(map(_may_be_drafted, batch)):
             seconds = stats.seconds + stats.propose_seconds
             self._speedup.observe_drafted(num_sequences, stats.num_generated_tokens, seconds)
+
+
+def _may_be_drafted(entry: ScheduledSequence) -> bool:
+    """Whether drafts were looked for, or would have been with more room."""
+    return entry.max_draft_length > 0 or entry.limited_by in (DraftReason.MEMORY, DraftReason.BUDGET)
 
 
 def _first_best(values: Seq[float]) -> int:

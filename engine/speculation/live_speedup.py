@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from engine.types import Speedup
+from engine.step_stats import Speedup
 
 # A load that has seen no step without drafts for so many steps gets one.
 _STEPS_BETWEEN_PLAIN = 64
@@ -52,6 +52,7 @@ class _Load:
     def __init__(self) -> None:
         self.drafted, self.plain = _Rate(), _Rate()
         self.steps_since_plain = 0
+        self.share = 0.0  # of the last steps of all loads, up to a factor
 
     @property
     def is_known(self) -> bool:
@@ -74,22 +75,29 @@ class LiveSpeedup:
         load.steps_since_plain = 0
         load.plain.add(num_sequences, seconds)
 
+    def forgo_plain(self, num_sequences: int) -> None:
+        """A plain step was taken and cannot be compared; another one is due only after as many steps again."""
+        self._loads[_band(num_sequences)].steps_since_plain = 0
+
     def observe_drafted(self, num_sequences: int, num_tokens: int, seconds: float) -> None:
         """A step in which drafts were allowed, whether or not there were any."""
         load = self._loads[_band(num_sequences)]
         load.steps_since_plain += 1
+        for each in self._loads.values():
+            each.share *= _FADE
+        load.share += 1
         load.drafted.add(num_tokens, seconds)
 
     @property
     def speedup(self) -> Speedup | None:
         """The mean over the loads, each by how many of the last steps were its; None before it can be told."""
         known = [load for load in self._loads.values() if load.is_known]
-        total = sum(load.drafted.weight for load in known)
+        total = sum(load.share for load in known)
         if not total:
             return None
         ratio = variance = 0.0
         for load in known:
-            share = load.drafted.weight / total
+            share = load.share / total
             of_load = load.drafted.value / load.plain.value
             relative = load.drafted.relative_variance + load.plain.relative_variance
             ratio += share * of_load

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 # How much the newest step counts: times drift with contexts and with the machine, and single ones are noise.
 _NEWEST = 0.05
-# A step that took so many times the expected time was held up by something else.
+# A step that took so many times the expected time was held up by something else, unless so many do in a row.
 _OUTLIER = 4.0
+_MOST_OUTLIERS = 5
 # Mean relative deviations of a step's time from the expected one that a late step is behind it; of normally
 # distributed times fewer than one in a hundred are later.
 _LATE = 3.0
@@ -29,6 +30,7 @@ class StepTimes:
 
     def __init__(self, profile: Mapping[int, float] | None = None) -> None:
         self._seconds: dict[int, float] = {}
+        self._num_outliers: dict[int, int] = {}
         self._deviation = 0.0
         self._rising: list[tuple[int, float]] | None = None
         for num_rows, seconds in (profile or {}).items():
@@ -46,7 +48,12 @@ class StepTimes:
         self._rising = None
         if known is None:
             self._seconds[bucket] = seconds
-        elif seconds < _OUTLIER * known:
+        elif seconds >= _OUTLIER * known:
+            self._num_outliers[bucket] = self._num_outliers.get(bucket, 0) + 1
+            if self._num_outliers[bucket] >= _MOST_OUTLIERS:
+                self._seconds[bucket] = seconds
+        else:
+            self._num_outliers[bucket] = 0
             self._deviation += _NEWEST * (abs(seconds / known - 1) - self._deviation)
             self._seconds[bucket] = known + _NEWEST * (seconds - known)
 

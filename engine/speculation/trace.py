@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import asdict, dataclass, field
@@ -16,8 +18,12 @@ from typing import Any, Protocol
 
 from engine.errors import ConfigError
 from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
-from engine.types import DraftDecision, RequestOutput, StepStats, Verdict
+from engine.step_stats import StepStats
+from engine.types import DraftDecision, DraftReason, RequestOutput, Verdict
 
+logger = logging.getLogger(__name__)
+
+_MAX_BYTES = 1 << 30
 # Microseconds, and chances to as many digits.
 _DIGITS = 6
 
@@ -105,13 +111,13 @@ NO_RECORDER: StepRecorder = _NoRecorder()
 
 
 class TraceFile:
-    """Writes every step to a file.
+    """Writes every step to a file, in the place of what was in it, until it is as large as it may be.
 
     Raises:
         ConfigError: it cannot be written.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, *, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
         try:
             path.write_text("", encoding="utf-8")
         except OSError as error:
@@ -119,6 +125,9 @@ class TraceFile:
         self._path = path
         self._clock = clock
         self._began = clock()
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._has_ended = False
 
     def record(
         self,
@@ -128,6 +137,8 @@ class TraceFile:
         outputs: Seq[RequestOutput],
         stats: StepStats,
     ) -> None:
+        if self._has_ended:
+            return
         confirmed = {output.request_id: len(output.token_ids) for output in outputs}
         step = TracedStep(
             at=self._clock() - self._began,
@@ -143,9 +154,23 @@ class TraceFile:
                 for entry, decision, verdict in zip(batch, decisions, verdicts, strict=True)
             ],
         )
-        # Opened for each step: whoever looks at it while the server runs, or after it was killed, sees them all.
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_rounded(asdict(step)), separators=(",", ":")) + "\n")
+        self._write(json.dumps(_rounded(asdict(step)), separators=(",", ":")) + "\n")
+
+    def _write(self, line: str) -> None:
+        """A trace that cannot go on ends; the server does not."""
+        self._num_bytes += len(line)
+        if self._num_bytes > self._max_bytes:
+            return self._end(f"it would have more than {self._max_bytes} bytes")
+        try:
+            # Opened for each step: whoever looks at it while the server runs, or after it was killed, sees them all.
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            self._end(error.strerror or str(error))
+
+    def _end(self, reason: str) -> None:
+        self._has_ended = True
+        logger.warning("the trace %s ends here: %s", self._path, reason)
 
 
 def _traced(entry: ScheduledSequence, decision: DraftDecision, verdict: Verdict, num_confirmed: int) -> TracedRequest:
@@ -174,15 +199,19 @@ def read_trace(path: Path) -> Iterator[TracedStep]:
         content = path.read_bytes()
         text = gzip.decompress(content) if path.suffix == ".gz" else content
         lines = text.decode().split("\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"trace {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     for number, line in enumerate(lines[:-1], start=1):
         try:
             fields = json.loads(line)
             requests = [TracedRequest(**request) for request in fields.pop("requests")]
-            yield TracedStep(requests=requests, **fields)
+            step = TracedStep(requests=requests, **fields)
+            for request in requests:
+                if request.reason is not None:
+                    DraftReason(request.reason)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"trace {path}, line {number}, is not a step: {error}") from error
+        yield step
 
 
 def _rounded(value: Any) -> Any:

@@ -53,6 +53,7 @@ function factsOf(token, place) {
   const facts = [
     ["Origin", originSaid(token)],
     ["Probability", `${percent(Math.exp(token.logprob))} (log ${token.logprob.toFixed(3)})`],
+    ...(token.margin === null ? [] : [["Margin", marginSaid(token.margin)]]),
     ["Token", `${place + 1} of the answer, id ${token.token_id}`],
   ];
   if (token.draft_position !== null) facts.splice(1, 0, ["Draft", draftSaid(token)]);
@@ -67,6 +68,11 @@ function originSaid(token) {
     plain: () => "plain: this step had no draft",
   };
   return said[token.origin]();
+}
+
+function marginSaid(margin) {
+  const far = Math.abs(margin).toFixed(3);
+  return margin < 0 ? `${far} behind the likeliest` : `${far} before the next`;
 }
 
 function draftSaid(token) {

@@ -14,8 +14,9 @@ import pytest
 from engine.bench.options import BenchOptions, ServerOptions
 from engine.config import EngineConfig
 from engine.workloads import config_for
-from server.cli_arguments import engine_config, parse_size, server_settings
+from server.cli_arguments import server_settings
 from server.cli_bench_arguments import bench_options, server_options
+from server.cli_engine_arguments import engine_config, parse_size
 from server.settings import ServerSettings
 from tests.cli.arguments import parse
 

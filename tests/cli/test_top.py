@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from engine.errors import ConfigError
-from engine.types import DraftCounts, StepStats
+from engine.step_stats import DraftCounts, StepStats
 from server.cli import main
 from server.metrics import ServerMetrics
 from server.top import TopOptions, run_top

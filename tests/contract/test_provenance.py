@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.contract.answers import Choice, Json
-from tests.contract.asking import OFF, SCORES, ask
+from tests.contract.asking import OFF, PATHS, SCORES, ask
 from tests.contract.field import BOTH, COMPLETIONS, MAX_TOKENS
 from tests.drafters import KnowingDrafter
 
@@ -126,6 +126,31 @@ async def test_log_probabilities_are_those_of_logprobs(client: httpx.AsyncClient
     assert [logprob for _, _, logprob in choice.tokens] == scored
 
 
+@pytest.mark.parametrize("temperature", [0, 1.5])
+@pytest.mark.parametrize("route", BOTH)
+async def test_a_margin_is_the_distance_from_the_best_other_token(
+    client: httpx.AsyncClient, route: str, temperature: float
+) -> None:
+    # By their ids, as two tokens may have the same text.
+    asked = SCORES[route] | {"temperature": temperature, "seed": 3, "return_tokens_as_token_ids": True}
+    choice = await _choice(client, route, ASKED | asked)
+    if route == COMPLETIONS:
+        best = [sorted(each.values(), reverse=True) for each in choice["logprobs"]["top_logprobs"]]
+    else:
+        best = [[each["logprob"] for each in entry["top_logprobs"]] for entry in choice["logprobs"]["content"]]
+    for token, (first, second, *_) in zip(choice["token_provenance"], best, strict=True):
+        is_best = token["logprob"] == first
+        assert token["margin"] == pytest.approx(token["logprob"] - (second if is_best else first))
+        assert (token["margin"] >= 0) == is_best
+    assert any(token["margin"] < 0 for token in choice["token_provenance"]) == (temperature > 0)
+
+
+async def test_named_alternatives_leave_no_margin(client: httpx.AsyncClient) -> None:
+    asked = ASKED | {"logprobs": 1, "logprob_token_ids": [5, 6]}
+    choice = await _choice(client, COMPLETIONS, asked)
+    assert {token["margin"] for token in choice["token_provenance"]} == {None}
+
+
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("route", BOTH)
 async def test_pieces_make_the_text(client: httpx.AsyncClient, route: str, streams: bool) -> None:
@@ -139,3 +164,12 @@ async def test_what_a_stop_string_cuts_off_still_has_its_pieces(client: httpx.As
     stop = whole.text[5:7]
     choice = (await ask(client, route, ASKED | {"stop": stop}, streams=True)).only
     assert "".join(text for _, text, _ in choice.tokens).startswith(choice.text + stop)
+
+
+async def _choice(client: httpx.AsyncClient, route: str, fields: Json) -> Json:
+    """The first choice as it is sent."""
+    given: Json = {"prompt": "the end"} if route == COMPLETIONS else {"messages": [{"role": "user", "content": "end"}]}
+    response = await client.post(PATHS[route], json={"model": "tiny", "max_tokens": MAX_TOKENS} | given | fields)
+    assert response.status_code == 200, response.text
+    choice: Json = response.json()["choices"][0]
+    return choice

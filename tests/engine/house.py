@@ -17,8 +17,9 @@ from engine.async_engine import AsyncEngine
 from engine.client import GenerateRequest
 from engine.params import SamplingParams, SpeculationParams
 from engine.scheduling.scheduler import ScheduledBatch
+from engine.step_stats import StepStats
 from engine.tokenizer import Tokenizer
-from engine.types import Draft, ModelInfo, RequestOutput, StepStats
+from engine.types import Draft, ModelInfo, RequestOutput
 from tests.drafters import RandomDrafter
 from tests.scripted import VOCAB_SIZE, ScriptedEngine, ScriptedRunner
 

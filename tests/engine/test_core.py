@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.sequence import Sequence
-from engine.types import FinishReason, RequestOutput, StepStats
+from engine.step_stats import StepStats
+from engine.types import FinishReason, RequestOutput
 from tests.drafters import RandomDrafter, SometimesRightDrafter
 from tests.engine.one_request import run_plainly, run_with_oracle
 from tests.scripted import VOCAB_SIZE, ScriptedEngine, next_token

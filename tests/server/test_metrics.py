@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats, StepStats
+from engine.step_stats import StepStats
+from engine.types import FinishReason, RequestMetrics, RequestOutput, SpeculationStats
 from server.metric_buckets import DURATION_BUCKETS, FIRST_TOKEN_BUCKETS, INTER_TOKEN_BUCKETS
 from server.metrics import ServerMetrics
 from server.step_metrics import PHASES

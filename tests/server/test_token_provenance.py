@@ -57,6 +57,7 @@ async def test_an_entry_has_all_that_is_promised() -> None:
         "token_id": 97,
         "text": "a",
         "logprob": -1.097,
+        "margin": pytest.approx(-0.972),  # the likelier token has -0.125
         "origin": "accepted",
         "drafter": "suffix",
         "draft_position": 0,

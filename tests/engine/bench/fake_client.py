@@ -15,7 +15,8 @@ from engine.bench.run import BenchProgress, BenchTime, run_bench
 from engine.client import GenerateRequest
 from engine.errors import InvalidRequest
 from engine.params import SpeculationMode
-from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput, SpeculationStats, StepStats
+from engine.step_stats import StepStats
+from engine.types import FinishReason, ModelInfo, RequestMetrics, RequestOutput, SpeculationStats
 
 PREFILL_SECONDS = 0.1
 PLAIN_STEP_SECONDS = 0.01

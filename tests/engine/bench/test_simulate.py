@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -130,9 +131,11 @@ def test_gaps_keep_a_target_that_plain_decoding_keeps(target_ms: float) -> None:
     assert adaptive.tokens_per_second >= plain.tokens_per_second
 
 
-def test_a_request_that_cannot_fit_is_refused() -> None:
-    with pytest.raises(ConfigError, match="25 tokens"):
-        run([request_with(*[(4, [0.9] * 4)] * 4)], FREE, 1, num_kv_tokens=20)
+def test_a_trace_of_priced_lengths_is_refused() -> None:
+    """Nobody knows what would have become of the tokens that were not verified."""
+    cut = replace(part("a", 0, 1, 0.9, 0.8, 0.7), length=1)
+    with pytest.raises(ConfigError, match="of 3 tokens drafted for request a at token 0 1 were verified"):
+        recorded_requests(steps_of(cut))
 
 
 def test_an_empty_recording_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
@@ -64,6 +65,8 @@ def batch_of(*names: str, longest: int = 4, mode: SpeculationMode = SpeculationM
     sequences = [make_sequence(name, [1], num_speculative_tokens=4) for name in names]
     for sequence in sequences:
         sequence.speculation = SpeculationParams(mode)
+        sequence.num_computed_tokens = 1
+        sequence.append(7, frozenset())
     return ScheduledBatch([ScheduledSequence(sequence, 1, longest) for sequence in sequences])
 
 
@@ -206,3 +209,46 @@ def test_requests_are_told_apart() -> None:
         gate.observe(asked, [2.0 if place == 0 else 0.0 for place in places], 0.002)
         time.now += 0.012
     assert gate.choose(batch, [0, 1], [0.0, 0.0]) == [0]
+
+
+@pytest.mark.parametrize("num_streams", [1, 4, 8, 16])
+def test_a_drafter_that_is_right_now_and_then_and_does_not_pay_stays_rare(num_streams: int) -> None:
+    """Two of five first tokens right, and a draft takes nearly as long as a step."""
+    time, rng = Time(), random.Random(1)
+    slow = SlowDrafter(time, 0.012, RIGHT, 0.4, 0.4)
+    gate = DraftGate(StepTimes({1: 0.014, 64: 0.014}), clock=time)
+    auto = AutoDrafter([Source(slow, gate=gate)], Survival(), clock=time)
+    batch, num_tokens = batch_of(*map(str, range(num_streams))), 0
+    for _ in range(1500):
+        drafts = auto.propose(batch)
+        verdicts = []
+        for proposed in drafts:
+            num_right = 0
+            while num_right < len(proposed.token_ids) and rng.random() < 0.4:
+                num_right += 1
+            verdicts.append(Verdict((*[RIGHT] * num_right, WRONG), num_right))
+        auto.observe(batch, drafts, verdicts)
+        num_tokens += sum(len(verdict.token_ids) for verdict in verdicts)
+        time.now += 0.014
+    plain = 1500 * num_streams / (1500 * 0.014)
+    assert num_tokens / time.now > 0.97 * plain
+
+
+def test_a_drafter_that_would_miss_a_target_is_not_asked() -> None:
+    bench = Bench(0.010, RIGHT)
+    bench.run(1.0)
+    assert bench.slow.asked
+    bench.batch.entries[0].sequence.speculation = SpeculationParams(itl_slo_ms=15)
+    asked_before = len(bench.slow.asked)
+    bench.run(5.0)
+    assert len(bench.slow.asked) == asked_before
+
+
+def test_a_sequence_that_waits_for_its_first_token_says_nothing_of_a_drafter() -> None:
+    bench = Bench(0.010, RIGHT)
+    new = make_sequence("new", [1], num_speculative_tokens=4)
+    batch = ScheduledBatch([ScheduledSequence(new, 1, 4)])
+    drafts = bench.auto.propose(batch)
+    bench.auto.observe(batch, drafts, [Verdict((RIGHT,), 0)])
+    assert bench.slow.asked == []
+    assert bench.gate._worth is None

@@ -49,4 +49,15 @@ def test_what_was_true_long_ago_fades() -> None:
 def test_tokens_behind_a_rejected_one_are_rejected_too() -> None:
     calibration = Calibration()
     calibration.observe([0.9, 0.5, 0.1], 1)
-    assert calibration.error == pytest.approx((0.1 + 0.5 + 0.1) / 3)
+    assert calibration.error == pytest.approx((0.1 + 0.5 + 0.1) / 3, rel=0.01)
+
+
+def test_a_rare_chance_that_is_far_off_weighs_little() -> None:
+    """Each token counts as much, however many have the same chance."""
+    calibration, rng = Calibration(), random.Random(4)
+    for number in range(5000):
+        if number % 100:
+            calibration.observe([0.95], int(rng.random() < 0.95))
+        else:
+            calibration.observe([0.35], 0)
+    assert calibration.error == pytest.approx(0.0035, abs=0.02)

@@ -14,7 +14,8 @@ from engine.scheduling.scheduler import ScheduledBatch, ScheduledSequence
 from engine.speculation.goodput import GoodputController
 from engine.speculation.step_times import StepTimes
 from engine.speculation.survival import Survival
-from engine.types import Draft, DraftDecision, DraftReason, StepStats, Verdict
+from engine.step_stats import StepStats
+from engine.types import Draft, DraftDecision, DraftReason, Verdict
 from tests.sequences import make_sequence
 
 FLAT = {1: 1.0, 64: 1.0}
@@ -34,7 +35,7 @@ def draft(*confidences: float) -> Draft:
 
 
 def controller_with(times: StepTimes, *, survival: Survival | None = None, **options: Any) -> GoodputController:
-    return GoodputController(times, survival or Survival(), **options)
+    return GoodputController(times, survival or Survival(), **({"clock": lambda: 0.0} | options))
 
 
 def lengths(decisions: list[DraftDecision]) -> list[int]:
@@ -185,8 +186,12 @@ def test_now_and_then_a_step_is_plain_and_the_speed_up_is_told() -> None:
         if limits[0].reason is DraftReason.PLAIN:
             plain += 1
             assert [limit.length for limit in limits] == [0, 0]
+            for entry in batch:
+                entry.max_draft_length = 0
             last = step_of(controller, batch, [draft(), draft()], forward_seconds=1.0)
         else:
+            for entry in batch:
+                entry.max_draft_length = 8
             last = step_of(controller, batch, [draft(0.9, 0.9)] * 2, accepted=2, forward_seconds=1.5)
     assert plain == 700 // 65
     assert last.speedup is not None
@@ -214,4 +219,42 @@ def test_what_was_expected_is_told() -> None:
     stats = step_of(controller, batch_of(1), [draft(0.5, 0.5)], accepted=1)
     assert stats.predicted_seconds == pytest.approx(1.2)
     assert stats.expected_accepted_tokens == pytest.approx(0.75)
-    assert stats.calibration_error == pytest.approx((0.5 + 0.25) / 2)
+    assert stats.calibration_error == pytest.approx((0.5 + 0.25) / 2, rel=0.01)
+
+
+def test_steps_of_requests_that_want_no_draft_tell_nothing_of_drafts() -> None:
+    controller, last = controller_with(StepTimes(FLAT)), StepStats()
+    drafted, off = batch_of(1), batch_of(1)
+    off.entries[0].max_draft_length, off.entries[0].limited_by = 0, DraftReason.OFF
+    for step in range(200):
+        if step % 2:
+            last = step_of(controller, off, [draft()])
+        else:
+            last = step_of(controller, drafted, [draft(0.9, 0.9)], accepted=2)
+    assert last.speedup is not None
+    assert last.speedup.ratio == pytest.approx(3.0)
+
+
+def test_beside_a_prompt_not_every_step_is_plain() -> None:
+    """A plain step is due and cannot be compared: the next one is drafted."""
+    controller = controller_with(StepTimes(FLAT))
+    decoding = batch_of(1)
+    for _ in range(64):
+        step_of(controller, decoding, [draft(0.9)], accepted=1)
+    reading = ScheduledSequence(make_sequence("r", [1] * 99), num_tokens=50)
+    mixed, plain = ScheduledBatch([*decoding, reading]), 0
+    for _ in range(40):
+        limits = controller.plan([decoding.entries[0].sequence], max_rows=99)
+        decoding.entries[0].max_draft_length = limits[0].length
+        plain += limits[0].reason is DraftReason.PLAIN
+        step_of(controller, mixed, [draft(), draft()])
+    assert plain == 1
+
+
+def test_drafting_time_counts_against_a_target() -> None:
+    now = [0.0]
+    controller = controller_with(StepTimes(RISING), itl_slo=1.6, clock=lambda: now[0])
+    batch = batch_of(1)
+    controller.plan([batch.entries[0].sequence], max_rows=99)
+    now[0] += 0.4
+    assert lengths(controller.trim(batch, [draft(*[0.99] * 7)])) == [3]

@@ -61,3 +61,23 @@ def test_the_error_is_as_large_as_it_says(true: float) -> None:
         distances.append(abs(measured.ratio - true) / measured.error)
     assert 0.5 < sum(distance < 1 for distance in distances) / 200 < 0.85
     assert sum(distance < 3 for distance in distances) / 200 > 0.97
+
+
+def test_a_load_that_is_gone_counts_no_more() -> None:
+    speedup = LiveSpeedup()
+    for streams, tokens, number in ((1, 2, 500), (32, 29, 3000)):
+        for _ in range(number):
+            speedup.observe_plain(streams, 0.01)
+            speedup.observe_drafted(streams, tokens, 0.01)
+    measured = speedup.speedup
+    assert measured is not None
+    assert measured.ratio == pytest.approx(29 / 32, abs=0.01)
+
+
+def test_a_plain_step_that_cannot_be_compared_is_not_repeated_at_once() -> None:
+    speedup = LiveSpeedup()
+    for _ in range(64):
+        speedup.observe_drafted(2, 3, 0.01)
+    assert speedup.wants_plain(2)
+    speedup.forgo_plain(2)
+    assert not speedup.wants_plain(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -37,6 +38,23 @@ def test_it_follows_the_machine_and_not_a_hiccup() -> None:
         times.observe(1, 12.0)
         times.observe(1, 500.0)
     assert times.predict(1, 0)[0] == pytest.approx(12.0, abs=0.1)
+
+
+def test_what_takes_long_every_time_is_no_hiccup() -> None:
+    times = StepTimes({1: 10.0, 8: 20.0})
+    for _ in range(100):
+        times.observe(8, 100.0)
+    assert times.predict(8)[0] == pytest.approx(100.0)
+    assert times.predict(1)[0] == pytest.approx(10.0)
+
+
+def test_a_late_step_is_behind_nearly_all() -> None:
+    rng, times = random.Random(3), StepTimes({1: 10.0, 8: 20.0})
+    steps = [10.0 * rng.gauss(1, 0.05) for _ in range(2000)]
+    for seconds in steps:
+        times.observe(1, seconds)
+    late = times.late(times.predict(1)[0])
+    assert 0.95 < sum(seconds <= late for seconds in steps) / len(steps) < 1
 
 
 @given(

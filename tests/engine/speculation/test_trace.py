@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.speculation.trace import TracedStep, TraceFile, read_trace
-from engine.types import StepStats
+from engine.step_stats import StepStats
 from tests.drafters import SometimesRightDrafter
 from tests.scripted import VOCAB_SIZE, ScriptedEngine, next_token
 from tests.sequences import make_sequence
@@ -87,3 +87,18 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, name: str, content: str | N
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         TraceFile(tmp_path / "no" / "such" / "folder")
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 30, 3000])
+def test_a_trace_that_cannot_go_on_ends_and_the_engine_does_not(
+    tmp_path: Path, max_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path("/dev/full") if max_bytes > 3000 else tmp_path / "trace"
+    recorder = TraceFile(tmp_path / "trace", max_bytes=max_bytes)
+    recorder._path = path
+    engine = ScriptedEngine(recorder=recorder)
+    engine.core.add(make_sequence("a", [1] * 9, max_tokens=40, ignore_eos=True))
+    while engine.core.has_unfinished:
+        engine.core.step()
+    assert len(caplog.records) == 1
+    assert (tmp_path / "trace").stat().st_size <= max_bytes
