@@ -106,7 +106,7 @@ def draft_folder(real_model: RealModel, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_drafts_of_a_model_change_nothing(case: Case, draft_folder: Path) -> None:
-    answers, totals = case.run(4, num_at_once=16, drafter="model", draft_model=str(draft_folder))
+    answers, totals = case.run(2, num_at_once=16, drafter="model", draft_model=str(draft_folder))
     assert answers == case.expected
     assert 0 < totals.num_accepted_tokens < totals.num_draft_tokens
 
