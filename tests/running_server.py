@@ -12,14 +12,12 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 _SECONDS_TO_START = 120
-# Drafts of a model so small may not be worth their time, and then there would be none to see.
-_ALWAYS = ("--draft-length", "fixed")
 
 
 @contextmanager
 def running_server(folder: Path, *options: str) -> Iterator[str]:
     """The address of a server of the model in ``folder``, started with ``options``."""
-    words = ["serve", folder, "--port", "0", "--device", "cpu", "--threads", "1", *_ALWAYS, *options]
+    words = ["serve", folder, "--port", "0", "--device", "cpu", "--threads", "1", *options]
     command = [sys.executable, "-m", "server", *map(str, words)]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
         overdue = threading.Timer(_SECONDS_TO_START, process.kill)
