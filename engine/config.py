@@ -111,6 +111,8 @@ def _check_drafter(config: EngineConfig) -> None:
         )
     if config.itl_slo_ms is not None and not 0 < config.itl_slo_ms < float("inf"):
         raise ConfigError(f"itl_slo_ms must be a number above 0, not {config.itl_slo_ms}")
+    if config.trace is not None and not os.access(config.trace.parent, os.W_OK):
+        raise ConfigError(f"trace {config.trace} cannot be written: no such folder, or it may not be written to")
     if config.itl_slo_ms is not None and config.draft_length == "fixed":
         raise ConfigError("itl_slo_ms needs adaptive draft lengths, but draft_length is 'fixed'")
 

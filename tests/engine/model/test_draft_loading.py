@@ -116,10 +116,13 @@ def test_an_engine_of_two_models(folder: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"drafter": "model"}, "drafter is 'model', but no draft_model is named"),
-        ({"draft_model": "x"}, "draft_model is for the drafter 'model', but drafter is 'suffix'"),
+        (
+            {"drafter": "suffix", "draft_model": "x"},
+            "draft_model is for the drafters 'auto' and 'model', but drafter is 'suffix'",
+        ),
         (
             {"drafter": "none", "shared_suffix_tokens": 5},
-            "shared_suffix_tokens is for the drafter 'suffix', but drafter is 'none'",
+            "shared_suffix_tokens is for the drafters 'auto' and 'suffix', but drafter is 'none'",
         ),
         ({"shared_suffix_tokens": -1}, "shared_suffix_tokens must be at least 0, not -1"),
     ],
