@@ -111,6 +111,7 @@ def test_the_app_needs_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     ground = {
         "engine.types",
+        "engine.step_stats",
         "engine.params",
         "engine.provenance",
         "engine.config",
